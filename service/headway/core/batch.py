@@ -1,0 +1,78 @@
+"""What the scheduler and the runner exchange: a plan for one step, and its result.
+
+    Scheduler.schedule(now) ──StepPlan──▶ Runner.run(plan) ──StepResult──▶ Scheduler.update(result, now)
+
+The scheduler never runs the model, so it is tested with hand-made results; the runner decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from headway.core.records import TokenLogprobs
+from headway.core.sequence import Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledChunk:
+    """The tokens of one sequence in one step: ``sequence.token_ids[start : start + num_tokens]``.
+
+    The sequence's page table already covers ``start + num_tokens`` tokens.
+    """
+
+    sequence: Sequence
+    start: int
+    num_tokens: int
+
+    @property
+    def end(self) -> int:
+        return self.start + self.num_tokens
+
+    @property
+    def is_sampled(self) -> bool:
+        """Whether the chunk reaches the end of the sequence, so that its last row yields the next token."""
+        return self.end == self.sequence.num_tokens
+
+    @property
+    def is_prefill(self) -> bool:
+        """Whether it holds tokens that were not sampled in the step before (prompt, or recomputation)."""
+        return self.num_tokens > 1 or self.start < self.sequence.num_prompt_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    """One step: decodes first, then prefill chunks. An empty plan means that there is nothing to do."""
+
+    number: int
+    chunks: tuple[ScheduledChunk, ...]
+    preempted: tuple[Sequence, ...] = ()
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(chunk.num_tokens for chunk in self.chunks)
+
+
+@dataclass(frozen=True, slots=True)
+class SampledToken:
+    token_id: int
+    logprobs: TokenLogprobs | None = None
+    completes_stop: bool = False
+    """The text up to this token holds one of the job's stop strings (found by the detokenizer)."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """One sampled token for every chunk of the plan with ``is_sampled``, by ``sequence.number``."""
+
+    sampled: Mapping[int, SampledToken]
+
+
+@dataclass(frozen=True, slots=True)
+class StepOutcome:
+    """What one step changed, as `Scheduler.update` applied it."""
+
+    appended: tuple[Sequence, ...]
+    """Sequences that got a token (the last of their ``token_ids``), finished ones included."""
+    finished: tuple[Sequence, ...]
+    """Sequences that ended in this step; their pages are free already."""

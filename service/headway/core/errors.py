@@ -1,0 +1,64 @@
+"""Every error that Headway raises on purpose, as one tree.
+
+    HeadwayError
+    ├── JobRejected        a job that can never run as it was sent: code, field, message
+    ├── SettingError       a setting that cannot hold: setting, value, fix
+    ├── BrokerError        NATS refused or is not what it should be (broker/errors.py refines it)
+    ├── LeaseError         the lease stream was refused or lost
+    └── EngineError        the engine child failed
+
+Errors carry fields, so that callers branch on data and never on text. Library errors are translated at the
+boundary of the package that imports the library, with ``raise ... from exc``.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class RejectCode(StrEnum):
+    """Why a job was rejected; the ``error.code`` of its ``end`` record (DESIGN section 8)."""
+
+    INVALID_JSON = "invalid_json"
+    UNKNOWN_FIELD = "unknown_field"
+    INVALID_VALUE = "invalid_value"
+    TOO_LONG = "too_long"
+    UNKNOWN_MODEL = "unknown_model"
+    CONFLICT = "conflict"
+    TOO_LARGE = "too_large"
+
+
+class HeadwayError(Exception):
+    """The root: catching it catches everything that Headway raises on purpose."""
+
+
+class JobRejected(HeadwayError):
+    """A job that can never run as it was sent."""
+
+    def __init__(self, code: RejectCode, field: str | None, message: str) -> None:
+        super().__init__(f"{code}: {field}: {message}" if field else f"{code}: {message}")
+        self.code = code
+        self.field = field
+        self.message = message
+
+
+class SettingError(HeadwayError):
+    """A setting that cannot hold, with the way out."""
+
+    def __init__(self, setting: str, value: object, fix: str) -> None:
+        super().__init__(f"{setting} = {value!r}: {fix}")
+        self.setting = setting
+        self.value = value
+        self.fix = fix
+
+
+class BrokerError(HeadwayError):
+    """NATS is unreachable, refused an operation, or is not set up as it should be."""
+
+
+class LeaseError(HeadwayError):
+    """The lease stream was refused or lost."""
+
+
+class EngineError(HeadwayError):
+    """The engine child could not start, or died."""
