@@ -1,0 +1,48 @@
+"""Ending a job that no worker runs: what the queue's leader writes into its log."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from headway.broker.joblog import LogState, StoredRecord
+from headway.broker.log_store import Append, JobLogs, Stored
+from headway.core.job import JobKey
+from headway.core.records import End, Usage
+
+
+class EndResult(StrEnum):
+    """What came of an attempt to end a job."""
+
+    WRITTEN = "written"
+    ALREADY_ENDED = "already_ended"
+    """The job's own ``end`` stood there."""
+    OTHER_JOB = "other_job"
+    """The log belongs to another payload under the same identity; it was left alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndOutcome:
+    result: EndResult
+    state: LogState
+    """The log as it is now; its ``end`` is the one that counts."""
+
+
+async def append_end(logs: JobLogs, key: JobKey, end: End, payload_hash: str) -> EndOutcome:
+    """End the log of a job, whoever writes there now: a worker that still does is refused from then on.
+
+    Can be repeated. Without a usage of its own, the end gets that of the output so far. Raises `LogIncomplete`.
+    """
+    write_id = secrets.token_hex(8)
+    while True:
+        state = await logs.read(key)
+        if not state.belongs_to(payload_hash):
+            return EndOutcome(EndResult.OTHER_JOB, state)
+        if state.end is not None:
+            return EndOutcome(EndResult.ALREADY_ENDED, state)
+        record = replace(end, usage=state.usage) if end.usage == Usage() else end
+        outcome = await logs.append(Append(key, record, state.last_sequence, write_id, payload_hash))
+        if isinstance(outcome, Stored):
+            state.add(StoredRecord(outcome.sequence, record, write_id, payload_hash))
+            return EndOutcome(EndResult.WRITTEN, state)

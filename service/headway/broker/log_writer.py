@@ -1,0 +1,223 @@
+"""The one writer of a job's log during an attempt.
+
+    attempt ──▶ tokens, tokens, … ──▶ end | release
+
+Tokens come from the engine at every step and must not wait for the broker, so `tokens` only puts them aside. The
+first go out at once; after that one publish is in flight, and the next carries all that came meanwhile, not sooner
+than ``chunk_interval_seconds`` after the one before. Fewer, larger records while the broker is slow: the reader
+loses nothing, and the engine never waits. A worker that watches `is_lagging` bounds what piles up.
+
+Once somebody else has written to the log, everything here raises `Fenced`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from headway.broker.codec import encode_record
+from headway.broker.errors import Fenced, LogConflict, LogEnded
+from headway.broker.joblog import LogState, StoredRecord
+from headway.broker.log_store import Append, JobLogs, Stored
+from headway.core.errors import HeadwayError
+from headway.core.job import JobKey
+from headway.core.records import Attempt, End, Record, Released, TokenLogprobs, Tokens
+
+MAX_PENDING_TOKENS = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What one step gave; its ids, text and log-probabilities belong together."""
+
+    token_ids: tuple[int, ...]
+    text: str
+    logprobs: tuple[TokenLogprobs, ...] | None
+
+    def halves(self) -> tuple[Piece, Piece]:
+        """Cut in the middle of the ids (of the text, if there is only one id).
+
+        The text is cut in proportion, for want of knowing better. A reader only ever joins texts, and a resumed
+        attempt goes on from the text that was delivered.
+        """
+        if len(self.token_ids) < 2:
+            middle = len(self.text) // 2
+            return Piece(self.token_ids, self.text[:middle], self.logprobs), Piece((), self.text[middle:], None)
+        ids = len(self.token_ids) // 2
+        middle = len(self.text) * ids // len(self.token_ids)
+        first = Piece(self.token_ids[:ids], self.text[:middle], self.logprobs[:ids] if self.logprobs else None)
+        return first, Piece(self.token_ids[ids:], self.text[middle:], self.logprobs[ids:] if self.logprobs else None)
+
+
+class LogWriter:
+    """Writes one attempt. Not for several threads; every call comes from the event loop."""
+
+    def __init__(
+        self,
+        logs: JobLogs,
+        state: LogState,
+        chunk_interval_seconds: float,
+        max_pending_tokens: int = MAX_PENDING_TOKENS,
+    ) -> None:
+        """``state`` is what `JobLogs.read` gave; the writer keeps it up to date."""
+        self.state = state
+        self._logs = logs
+        self._chunk_interval_seconds = chunk_interval_seconds
+        self._max_pending_tokens = max_pending_tokens
+        self._attempt: Attempt | None = None
+        self._pieces: deque[Piece] = deque()
+        self._flushing: asyncio.Task[None] | None = None
+        self._failure: HeadwayError | None = None
+        self._next_flush_at = 0.0
+        self._hurry = asyncio.Event()
+
+    @property
+    def key(self) -> JobKey:
+        return self.state.key
+
+    @property
+    def num_pending_tokens(self) -> int:
+        """Tokens that wait behind the publish in flight."""
+        return sum(len(piece.token_ids) for piece in self._pieces)
+
+    @property
+    def is_lagging(self) -> bool:
+        """More waits than should: hold the job until this is over."""
+        return self.num_pending_tokens > self._max_pending_tokens
+
+    async def attempt(self, attempt: Attempt) -> LogState:
+        """Take the log over; returns what it held, for the engine to go on from. Its ``number`` is set here.
+
+        A previous writer may still add tokens until the attempt is stored, so the state can be newer than the one
+        that the writer was made with. Raises `LogEnded`, `LogConflict` (another payload's log) or `Fenced` (an equal
+        or higher grant has written).
+        """
+        write_id = secrets.token_hex(8)
+        while True:
+            self._check_may_take(attempt)
+            attempt = replace(attempt, number=self.state.num_attempts + 1)
+            append = Append(self.key, attempt, self.state.last_sequence, write_id)
+            outcome = await self._logs.append(append)
+            if isinstance(outcome, Stored):
+                self.state.add(StoredRecord(outcome.sequence, attempt))
+                self._attempt = attempt
+                return self.state
+            self.state = await self._logs.read(self.key)
+
+    def tokens(self, token_ids: Sequence[int], text: str, logprobs: Sequence[TokenLogprobs] | None = None) -> None:
+        """Put output aside for the next record; returns at once. Raises `Fenced` if that is known by now."""
+        self._raise_failure()
+        assert self._attempt is not None, "the attempt comes first"
+        assert not self._hurry.is_set(), "nothing comes after the end"
+        self._pieces.append(Piece(tuple(token_ids), text, None if logprobs is None else tuple(logprobs)))
+        if self._flushing is None or self._flushing.done():
+            self._flushing = asyncio.create_task(self._flush(), name=f"log {self.key.tenant}/{self.key.id}")
+
+    async def flush(self) -> None:
+        """Wait until everything pending is stored, at the usual pace. Raises `Fenced`."""
+        if self._flushing is not None:
+            await asyncio.wait([self._flushing])
+            self._flushing.result()
+        self._raise_failure()
+
+    async def end(self, end: End) -> None:
+        """Store what is pending, then the end. Doing it twice is harmless. Raises `Fenced`."""
+        if self.state.end is None:
+            await self._finish(end)
+
+    async def release(self, released: Released) -> None:
+        """Store what is pending, then that the job goes back. Raises `Fenced`."""
+        await self._finish(released)
+
+    async def drop(self) -> None:
+        """Stop without another word, as after `Fenced`; what is pending is lost."""
+        self._pieces.clear()
+        if self._flushing is not None and not self._flushing.done():
+            self._flushing.cancel()
+            await asyncio.wait([self._flushing])
+
+    def _check_may_take(self, attempt: Attempt) -> None:
+        state = self.state
+        if not state.belongs_to(attempt.payload_hash):
+            raise LogConflict(self.key, attempt.payload_hash, state.payload_hash or "")
+        if state.end is not None:
+            raise LogEnded(self.key, state.end)
+        if state.grant is not None and state.grant >= attempt.grant:
+            raise Fenced(self.key, f"grant {attempt.grant} comes after {state.grant}")
+
+    async def _finish(self, record: Record) -> None:
+        self._hurry.set()
+        await self.flush()
+        await self._write(record)
+
+    async def _flush(self) -> None:
+        """The background task of the writer: runs while there are tokens. A failure is kept for the next call."""
+        try:
+            while self._pieces:
+                await self._pace()
+                await self._write(self._take_record())
+        except HeadwayError as exc:
+            self._failure = exc
+
+    async def _pace(self) -> None:
+        """Wait until the next record may go out, or until the job is about to end."""
+        loop = asyncio.get_running_loop()
+        seconds = self._next_flush_at - loop.time()
+        if seconds > 0 and not self._hurry.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._hurry.wait(), seconds)
+        self._next_flush_at = loop.time() + self._chunk_interval_seconds
+
+    def _take_record(self) -> Tokens:
+        """All that is pending as one record, or as much of it as the server takes at once."""
+        pieces = list(self._pieces)
+        self._pieces.clear()
+        while len(encode_record(record := self._record(pieces))) > self._logs.max_record_bytes:
+            pieces = self._put_half_back(pieces)
+        return record
+
+    def _record(self, pieces: list[Piece]) -> Tokens:
+        logprobs = tuple(value for piece in pieces for value in piece.logprobs or ())
+        return Tokens(
+            seq=self.state.next_seq,
+            token_start=len(self.state.output_token_ids),
+            token_ids=tuple(token_id for piece in pieces for token_id in piece.token_ids),
+            text="".join(piece.text for piece in pieces),
+            logprobs=logprobs or None,
+        )
+
+    def _put_half_back(self, pieces: list[Piece]) -> list[Piece]:
+        if len(pieces) == 1:
+            pieces = list(pieces[0].halves())
+        middle = len(pieces) // 2
+        self._pieces.extendleft(reversed(pieces[middle:]))
+        return pieces[:middle]
+
+    async def _write(self, record: Record) -> None:
+        append = Append(self.key, record, self.state.last_sequence, secrets.token_hex(8))
+        outcome = await self._logs.append(append)
+        if not isinstance(outcome, Stored) and outcome.tail is None:
+            # All of the log has reached its age limit. Its reader has long gone, but the job still ends in order.
+            outcome = await self._logs.append(replace(append, expected_sequence=0))
+        if not isinstance(outcome, Stored):
+            raise _fenced_by(self.key, outcome.tail)
+        self.state.add(StoredRecord(outcome.sequence, record))
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+
+def _fenced_by(key: JobKey, tail: StoredRecord | None) -> Fenced:
+    """The error for a log that ends with somebody else's record."""
+    match tail.record if tail else None:
+        case End() as end:
+            return LogEnded(key, end)
+        case Attempt(number=number, worker=worker):
+            return Fenced(key, f"attempt {number} on {worker} has taken over")
+        case _:
+            return Fenced(key, "somebody else writes its log")
