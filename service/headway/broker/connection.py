@@ -1,0 +1,186 @@
+"""One named connection to NATS that never gives up, and that can say how it is.
+
+nats-py reconnects by itself. What it lacks, and this adds: a state with a reason that a readiness probe can
+repeat, a bound on the first attempt for those who want one (a command line fails, a server waits), and our error
+types.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+from nats.aio.client import Client as NatsClient
+from nats.errors import SlowConsumerError
+from nats.js import JetStreamContext
+
+from headway.broker.config import BrokerConfig
+from headway.broker.errors import BrokerUnavailable, translated
+from headway.core.errors import SettingError
+
+log = logging.getLogger(__name__)
+
+CLOSE_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionState:
+    """Whether NATS can be reached now, and why not."""
+
+    connected: bool
+    reason: str = ""
+
+
+class Connection:
+    """A NATS client with a state. ``client`` and ``js`` are nats-py's own, for the rest of this package.
+
+    ``on_change`` is called with every new state, in the event loop; it must not block.
+    """
+
+    def __init__(
+        self, config: BrokerConfig, name: str, on_change: Callable[[ConnectionState], None] | None = None
+    ) -> None:
+        self.config = config
+        self.name = name
+        self.client = NatsClient()
+        self.js: JetStreamContext = self.client.jetstream(timeout=config.nats_timeout_seconds)
+        self.state = ConnectionState(False, f"connecting to {_without_password(config)}")
+        self._on_change = on_change
+        self._closing = False
+        self._closed = asyncio.Event()
+
+    async def open(self, timeout_seconds: float | None = None) -> Self:
+        """Connect; for ever without a timeout. Raises `BrokerUnavailable` with the last reason after it."""
+        options = _options(self.config)
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                with translated(f"connect to {_without_password(self.config)}"):
+                    await self.client.connect(
+                        servers=self.config.urls,
+                        name=self.name,
+                        max_reconnect_attempts=-1,
+                        error_cb=self._on_error,
+                        disconnected_cb=self._on_disconnected,
+                        reconnected_cb=self._on_connected,
+                        closed_cb=self._on_closed,
+                        **options,
+                    )
+        except TimeoutError as exc:
+            reason = self.state.reason
+            await self.close()
+            raise BrokerUnavailable(f"connect to {_without_password(self.config)}", reason) from exc
+        await self._on_connected()
+        return self
+
+    async def close(self) -> None:
+        """Send what is buffered, then close; never raises and never waits long."""
+        self._closing = True
+        try:
+            async with asyncio.timeout(CLOSE_SECONDS):
+                if self.client.is_connected:
+                    await self.client.flush()
+                await self.client.close()
+        except Exception as exc:
+            log.debug("closing the connection to NATS: %s", exc)
+        self._change(ConnectionState(False, "closed"))
+        self._closed.set()
+
+    async def wait_closed(self) -> None:
+        """Until the connection has ended for good: closed by us, or by nats-py after an error of the protocol.
+
+        A lost connection is no end. A role that has not asked for the end should stop and be started again.
+        """
+        await self._closed.wait()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    @property
+    def max_payload(self) -> int:
+        """Bytes of one message at most, headers included, as the server said."""
+        return self.client.max_payload
+
+    async def _on_connected(self) -> None:
+        self._change(ConnectionState(True))
+
+    async def _on_disconnected(self) -> None:
+        if self._closing:
+            return
+        self._change(ConnectionState(False, f"lost the connection to {_without_password(self.config)}"))
+
+    async def _on_closed(self) -> None:
+        cause = self.client.last_error
+        self._change(ConnectionState(False, f"closed: {cause}" if cause and not self._closing else "closed"))
+        self._closed.set()
+
+    async def _on_error(self, exc: Exception) -> None:
+        reason = str(exc) or type(exc).__name__
+        if isinstance(exc, SlowConsumerError) or self.client.is_connected:
+            log.warning("NATS: %s", reason)
+            return
+        self._change(ConnectionState(False, f"cannot reach {_without_password(self.config)}: {reason}"))
+
+    def _change(self, state: ConnectionState) -> None:
+        if state == self.state:
+            return
+        self.state = state
+        if not state.connected and not self._closing:
+            log.warning("NATS: %s", state.reason)
+        if self._on_change is not None:
+            self._on_change(state)
+
+
+async def connect(
+    config: BrokerConfig,
+    name: str,
+    *,
+    timeout_seconds: float | None = None,
+    on_change: Callable[[ConnectionState], None] | None = None,
+) -> Connection:
+    """An open connection; ``name`` is what NATS monitoring shows. Waits for ever without a timeout."""
+    return await Connection(config, name, on_change).open(timeout_seconds)
+
+
+def _options(config: BrokerConfig) -> dict[str, Any]:
+    options: dict[str, Any] = {
+        "reconnect_time_wait": config.nats_reconnect_seconds,
+        "connect_timeout": config.nats_timeout_seconds,
+        "inbox_prefix": config.nats_inbox_prefix,
+        "user": config.nats_user,
+        "password": config.nats_password,
+        "user_credentials": config.nats_credentials_file,
+        "nkeys_seed": config.nats_nkey_file,
+    }
+    for setting in ("nats_credentials_file", "nats_nkey_file"):
+        path = getattr(config, setting)
+        if path is not None and not Path(path).is_file():
+            raise SettingError(setting, path, "there is no such file")
+    if config.nats_tls_ca_file or config.nats_tls_cert_file:
+        options["tls"] = _tls(config)
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _tls(config: BrokerConfig) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=config.nats_tls_ca_file)
+        if config.nats_tls_cert_file:
+            context.load_cert_chain(config.nats_tls_cert_file, config.nats_tls_key_file)
+    except (OSError, ssl.SSLError) as exc:
+        raise SettingError("nats_tls_ca_file", config.nats_tls_ca_file, f"cannot be read: {exc}") from exc
+    return context
+
+
+def _without_password(config: BrokerConfig) -> str:
+    """The addresses as they may be logged."""
+    return ", ".join(
+        urlsplit(url)._replace(netloc=urlsplit(url).netloc.rpartition("@")[2]).geturl() for url in config.urls
+    )

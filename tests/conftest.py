@@ -1,0 +1,78 @@
+"""Fixtures that several packages need: a real nats-server, once per session, on a free port."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from headway.broker.config import BrokerConfig
+from headway.broker.connection import Connection, connect
+from headway.broker.embedded import EmbeddedNats
+from headway.broker.streams import ensure_streams
+
+# A loaded machine must not fail a property: how long an example takes is not what these tests are about.
+settings.register_profile("headway", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("headway")
+
+
+Condition = Callable[[], bool | Awaitable[bool]]
+
+
+@pytest.fixture(scope="session")
+def eventually() -> Callable[..., Awaitable[None]]:
+    """``await eventually(condition, seconds=20)`` polls a plain or async condition; fails with a TimeoutError."""
+
+    async def poll(condition: Condition, seconds: float = 20.0) -> None:
+        async with asyncio.timeout(seconds):
+            while not await _value(condition):  # noqa: ASYNC110 (what is waited for has no event)
+                await asyncio.sleep(0.01)
+
+    return poll
+
+
+async def _value(condition: Condition) -> bool:
+    value = condition()
+    return await value if inspect.isawaitable(value) else value
+
+
+@pytest.fixture(scope="session")
+def nats_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedNats]:
+    """One server for the whole session. Its streams are whatever the last test left: see `fresh_nats`."""
+    server = EmbeddedNats(tmp_path_factory.mktemp("nats"))
+    asyncio.run(server.start())
+    yield server
+    asyncio.run(server.stop())
+
+
+@pytest.fixture
+async def fresh_nats(nats_server: EmbeddedNats) -> EmbeddedNats:
+    """The session's server without any stream: as good as new, in milliseconds."""
+    async with await connect(BrokerConfig(nats_url=nats_server.url), "tests", timeout_seconds=10) as connection:
+        for stream in await connection.js.streams_info():
+            await connection.js.delete_stream(stream.config.name or "")
+    return nats_server
+
+
+@pytest.fixture
+async def own_nats(tmp_path: Path) -> AsyncIterator[EmbeddedNats]:
+    """A server of the test's own, which it may stop and start again."""
+    async with EmbeddedNats(tmp_path / "nats") as server:
+        yield server
+
+
+@pytest.fixture
+def broker_config(fresh_nats: EmbeddedNats) -> BrokerConfig:
+    return BrokerConfig(nats_url=fresh_nats.url, nats_timeout_seconds=2.0, chunk_interval_seconds=0.0)
+
+
+@pytest.fixture
+async def connection(broker_config: BrokerConfig) -> AsyncIterator[Connection]:
+    """A connection to a fresh server with Headway's streams."""
+    async with await connect(broker_config, "tests", timeout_seconds=10) as connection:
+        await ensure_streams(connection.js, broker_config)
+        yield connection
