@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,8 @@ class SchedulerStats:
     waiting_pages: int
     """Pages that the waiting sequences need to be admitted."""
     admissible_pages: int
-    """Pages that admission may still take now (available, above the watermark; 0 while admission is held)."""
+    """Pages that admission may still take now (available, above the watermark; 0 while admission is held; under static
+    batching the whole pool, which is the next batch's)."""
     pages: PageStats
     num_preemptions_total: int
     num_recomputed_tokens_total: int
@@ -48,3 +50,18 @@ class StepStats:
     num_prefill_tokens: int
     num_decode_tokens: int
     num_sequences: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStats:
+    """The jobs of one model that wait for a worker."""
+
+    num_waiting: int = 0
+    num_waiting_by_tenant: Mapping[str, int] = field(default_factory=dict)
+    num_backlog_tokens: int = 0
+    """Prompt and predicted output tokens."""
+    num_backlog_pages: int = 0
+    """Pages for these, each job's rounded up to whole pages."""
+    oldest_wait_seconds: float = 0.0
+    num_payload_bytes: int = 0
+    """Held in memory; the other payloads are fetched from the stream at grant."""
