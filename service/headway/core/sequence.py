@@ -41,12 +41,17 @@ class Sequence:
 
     status: SequenceStatus = SequenceStatus.WAITING
     finish_reason: FinishReason | None = None
+    """None until it has ended, and for ever if it was withdrawn."""
     num_computed_tokens: int = 0
     page_table: list[int] = field(default_factory=list)
     """Page ids; slot of token t: ``page_table[t // page_size] * page_size + t % page_size``."""
+    page_keys: list[bytes] = field(default_factory=list)
+    """Chained hashes of the first full pages of ``token_ids``, as far as they were needed (`core.page_keys`)."""
     num_cached_tokens: int = 0
     """Prompt tokens that were found in shared pages at the first admission."""
     num_preemptions: int = 0
+    num_discarded_tokens: int = 0
+    """How far ``num_computed_tokens`` had come before a preemption: computing tokens below it is recomputation."""
     first_scheduled_at: float | None = None
     first_token_at: float | None = None
     finished_at: float | None = None
