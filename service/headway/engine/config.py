@@ -1,0 +1,98 @@
+"""Which model the engine serves, where, and how much memory its keys and values may take.
+
+No torch here: the worker's I/O process reads these settings too. What is only known once the model is loaded (the
+number of pages, the real length limit) is not a setting but an argument of the parts that need it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+from headway.core.errors import SettingError
+from headway.core.job import TOKEN
+
+_MEMORY = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]i?)?B?", re.IGNORECASE)
+
+
+class Device(StrEnum):
+    """Where the model runs."""
+
+    AUTO = "auto"
+    CPU = "cpu"
+    CUDA = "cuda"
+
+
+class DType(StrEnum):
+    """The type of weights, keys and values."""
+
+    AUTO = "auto"
+    BFLOAT16 = "bfloat16"
+    FLOAT16 = "float16"
+    FLOAT32 = "float32"
+    FLOAT64 = "float64"
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """Raises ``SettingError`` for a value that can hold for no model."""
+
+    model: str = "smollm2"
+    """What to load: a built-in name (smollm2), a Hugging Face id, a folder, or a GGUF file."""
+    served_model: str = "default"
+    """The name under which jobs ask for it: the model token of their subject."""
+    device: Device = Device.AUTO
+    """auto takes the GPU if there is one, else the CPU."""
+    dtype: DType = DType.AUTO
+    """auto keeps the checkpoint's own type, except that a CPU without bfloat16 instructions uses float32."""
+    kv_memory: str | None = None
+    """Memory for keys and values, in bytes or like 2GiB. Default: a quarter of the free memory, 4 GiB at the most, on a
+    CPU; memory_fraction of what is free after loading on a GPU."""
+    memory_fraction: float = 0.8
+    """Share of the GPU memory that is free after loading to use for keys and values; the rest is for activations."""
+    page_size: int = 16
+    """Tokens per page of keys and values. Smaller wastes less at the end of a sequence and shares more."""
+    max_model_len: int | None = None
+    """Most tokens of one sequence, prompt and output together; never more than the model's own limit, the default."""
+    num_threads: int | None = None
+    """CPU threads of the engine. Default: torch's own choice, one per core."""
+    cache_folder: str | None = None
+    """Where converted and downloaded models are kept. Default: headway in the user's cache folder, and the Hugging Face
+    cache for downloads."""
+    trust_remote_code: bool = False
+    """Run Python code that comes with the model. It can do whatever this process can."""
+
+    def __post_init__(self) -> None:
+        _require(
+            TOKEN.fullmatch(self.served_model) is not None, "served_model", self.served_model, "use [a-z0-9-]{1,63}"
+        )
+        _require(self.device in set(Device), "device", self.device, f"use one of {', '.join(Device)}")
+        _require(self.dtype in set(DType), "dtype", self.dtype, f"use one of {', '.join(DType)}")
+        _require(
+            0 < self.memory_fraction <= 1, "memory_fraction", self.memory_fraction, "use more than 0 and at most 1"
+        )
+        _require(self.page_size >= 1, "page_size", self.page_size, "use 1 or more")
+        _require(self.max_model_len is None or self.max_model_len >= 2, "max_model_len", self.max_model_len, "use ≥ 2")
+        _require(self.num_threads is None or self.num_threads >= 1, "num_threads", self.num_threads, "use 1 or more")
+        if self.kv_memory is not None:
+            parse_memory("kv_memory", self.kv_memory)
+
+    @property
+    def kv_memory_bytes(self) -> int | None:
+        return None if self.kv_memory is None else parse_memory("kv_memory", self.kv_memory)
+
+
+def parse_memory(setting: str, text: str) -> int:
+    """Bytes of ``"1500000"``, ``"512MiB"`` or ``"2G"``: K, M, G, T count in 1000, Ki, Mi, Gi, Ti in 1024."""
+    match = _MEMORY.fullmatch(text.strip())
+    if match is None:
+        raise SettingError(setting, text, "write bytes, or a number with a unit, like 512MiB or 2GiB")
+    unit = (match[2] or "").upper()
+    power = " KMGT".index(unit[0]) if unit else 0
+    return int(float(match[1]) * (1024 if unit.endswith("I") else 1000) ** power)
+
+
+def _require(holds: bool, setting: str, value: object, fix: str) -> None:
+    if not holds:
+        raise SettingError(setting, value, fix)

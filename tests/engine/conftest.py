@@ -1,0 +1,47 @@
+"""Models: the default one, loaded once per session and type (the first run ever converts it into the user's cache
+folder), and a tiny random one in a folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tokenizers import Tokenizer, models
+from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedTokenizerFast
+
+from headway.engine.config import Device, DType, EngineConfig
+from headway.engine.load import LoadedModel, load_model
+
+TINY_LLAMA = {
+    "vocab_size": 64,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 256,
+    "bos_token_id": 1,
+    "eos_token_id": [2, 3],
+}
+
+
+@pytest.fixture(scope="session")
+def smollm2() -> LoadedModel:
+    """SmolLM2-135M-Instruct in the type that this CPU is fast with, as users get it."""
+    return load_model(EngineConfig(device=Device.CPU), print)
+
+
+@pytest.fixture(scope="session")
+def smollm2_float32() -> LoadedModel:
+    """The same weights, computed exactly enough to compare tokens with a reference."""
+    return load_model(EngineConfig(device=Device.CPU, dtype=DType.FLOAT32), print)
+
+
+@pytest.fixture
+def tiny_llama(tmp_path: Path) -> Path:
+    """A tiny Llama as it would come from the hub: safetensors, in float32."""
+    model = AutoModelForCausalLM.from_config(LlamaConfig(**TINY_LLAMA, dtype="float32"))
+    model.save_pretrained(tmp_path)
+    words = models.WordLevel({f"w{i}": i for i in range(64)}, unk_token="w0")
+    PreTrainedTokenizerFast(tokenizer_object=Tokenizer(words), eos_token="w2").save_pretrained(tmp_path)
+    return tmp_path

@@ -1,0 +1,179 @@
+"""One suite for every implementation of ``headway::paged_attention``, against dense attention in float64."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from headway.engine.attention import paged_attention
+
+DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+TOLERANCES = {torch.float64: 1e-12, torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One kind of attention layer."""
+
+    num_heads: int = 4
+    num_kv_heads: int = 2
+    head_dim: int = 16
+    value_dim: int = 16
+    page_size: int = 8
+    scale: float = 0.25
+    sliding_window: int = 0
+    softcap: float = 0.0
+    has_sinks: bool = False
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A ragged batch in random pages, and what dense attention makes of it."""
+
+    arguments: dict[str, object]
+    key_pages: Tensor
+    expected: Tensor
+
+
+LAYERS = {
+    "plain": Layer(num_kv_heads=4),
+    "grouped": Layer(num_heads=9, num_kv_heads=3, head_dim=64, value_dim=64),
+    "one key head": Layer(num_heads=8, num_kv_heads=1),
+    "head size 80": Layer(head_dim=80, value_dim=80),
+    "head size 128": Layer(head_dim=128, value_dim=128, page_size=16),
+    "head size 256": Layer(num_heads=2, num_kv_heads=1, head_dim=256, value_dim=256),
+    "values of another width": Layer(head_dim=24, value_dim=16),
+    "page size 1": Layer(page_size=1),
+    "window": Layer(sliding_window=5),
+    "window of one": Layer(sliding_window=1),
+    "softcap": Layer(softcap=2.0, scale=1.0),
+    "sinks": Layer(has_sinks=True),
+    "everything": Layer(num_heads=6, num_kv_heads=3, sliding_window=7, softcap=3.0, scale=0.5, has_sinks=True),
+}
+LENGTHS = {
+    "decodes": [(1, 1), (1, 2), (1, 17), (1, 60), (1, 8)],
+    "one decode": [(1, 33)],
+    "whole prompts": [(5, 5), (24, 24), (2, 2)],
+    "mixed": [(1, 40), (1, 3), (9, 30), (2, 2), (1, 16), (16, 48), (30, 30)],
+}
+"""(new tokens, context length) of each sequence."""
+
+
+def make_batch(layer: Layer, lengths: list[tuple[int, int]], dtype: torch.dtype, device: str, seed: int = 0) -> Batch:
+    generator = torch.Generator().manual_seed(seed)
+
+    def draw(*shape: int) -> Tensor:
+        # Rounded to the tested type first: the error to measure is the op's, not the inputs'.
+        return torch.randn(*shape, generator=generator, dtype=torch.float64).to(dtype)
+
+    num_pages = [-(-context // layer.page_size) for _, context in lengths]
+    ids = random.Random(seed).sample(range(2 * sum(num_pages)), sum(num_pages))
+    page_table = torch.full((len(lengths), max(num_pages) + 1), ids[0], dtype=torch.int32)
+    key_pages = torch.full((2 * sum(num_pages), layer.page_size, layer.num_kv_heads, layer.head_dim), torch.nan).to(
+        dtype
+    )
+    value_pages = torch.full((*key_pages.shape[:3], layer.value_dim), torch.nan).to(dtype)
+    sinks = draw(layer.num_heads) if layer.has_sinks else None
+    queries, keys, values, slots, expected = [], [], [], [], []
+    for row, (num_new, context) in enumerate(lengths):
+        pages = [ids.pop() for _ in range(num_pages[row])]
+        page_table[row, : len(pages)] = torch.tensor(pages)
+        slot = torch.tensor(
+            [pages[t // layer.page_size] * layer.page_size + t % layer.page_size for t in range(context)]
+        )
+        query, key = draw(num_new, layer.num_heads, layer.head_dim), draw(context, layer.num_kv_heads, layer.head_dim)
+        value = draw(context, layer.num_kv_heads, layer.value_dim)
+        old = slot[: context - num_new]
+        key_pages.flatten(0, 1)[old], value_pages.flatten(0, 1)[old] = key[: len(old)], value[: len(old)]
+        queries.append(query)
+        keys.append(key[len(old) :])
+        values.append(value[len(old) :])
+        slots.append(slot[len(old) :])
+        expected.append(dense_attention(layer, query.double(), key.double(), value.double(), sinks))
+    arguments = {
+        "query": torch.cat(queries),
+        "key": torch.cat(keys),
+        "value": torch.cat(values),
+        "key_pages": key_pages,
+        "value_pages": value_pages,
+        "slot_mapping": torch.cat(slots),
+        "page_table": page_table,
+        "query_start": torch.tensor([0, *(num_new for num_new, _ in lengths)]).cumsum(0).int(),
+        "context_lens": torch.tensor([context for _, context in lengths]).int(),
+        "sinks": sinks,
+    }
+    moved = {name: None if tensor is None else tensor.to(device) for name, tensor in arguments.items()}
+    rule = {"scale": layer.scale, "sliding_window": layer.sliding_window, "softcap": layer.softcap}
+    return Batch({**moved, **rule}, moved["key_pages"], torch.cat(expected))
+
+
+def dense_attention(layer: Layer, query: Tensor, key: Tensor, value: Tensor, sinks: Tensor | None) -> Tensor:
+    """The definition, one query at a time: query [n, Hq, D] are the last tokens of key [L, Hkv, D]."""
+    group_size = layer.num_heads // layer.num_kv_heads
+    output = query.new_zeros(len(query), layer.num_heads, layer.value_dim)
+    for row in range(len(query)):
+        last = len(key) - len(query) + row
+        first = max(0, last + 1 - layer.sliding_window) if layer.sliding_window else 0
+        for head in range(layer.num_heads):
+            scores = key[first : last + 1, head // group_size] @ query[row, head] * layer.scale
+            if layer.softcap:
+                scores = layer.softcap * torch.tanh(scores / layer.softcap)
+            weights = scores.exp()
+            total = weights.sum() + (0.0 if sinks is None else sinks[head].double().exp())
+            output[row, head] = weights @ value[first : last + 1, head // group_size] / total
+    return output
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
+@pytest.mark.parametrize("lengths", LENGTHS)
+@pytest.mark.parametrize("layer", LAYERS)
+def test_the_op_equals_dense_attention(layer: str, lengths: str, dtype: torch.dtype, device: str) -> None:
+    batch = make_batch(LAYERS[layer], LENGTHS[lengths], dtype, device)
+    output = paged_attention(**batch.arguments)
+    assert output.dtype == dtype
+    torch.testing.assert_close(output.double().cpu(), batch.expected, atol=TOLERANCES[dtype], rtol=TOLERANCES[dtype])
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("seed", range(20))
+def test_random_batches_equal_dense_attention(seed: int, device: str) -> None:
+    chance = random.Random(seed)
+    lengths = []
+    for _ in range(chance.randint(1, 8)):
+        context = chance.randint(1, 70)
+        lengths.append((1 if chance.random() < 0.5 else chance.randint(1, context), context))
+    layer = replace(
+        chance.choice(list(LAYERS.values())),
+        page_size=chance.choice([1, 3, 16]),
+        sliding_window=chance.choice([0, 0, chance.randint(1, 70)]),
+    )
+    batch = make_batch(layer, lengths, torch.float64, device, seed)
+    torch.testing.assert_close(paged_attention(**batch.arguments).cpu(), batch.expected, atol=1e-12, rtol=1e-12)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_only_the_new_tokens_slots_are_written(device: str) -> None:
+    batch = make_batch(LAYERS["grouped"], LENGTHS["mixed"], torch.float32, device)
+    before = batch.key_pages.clone().flatten(0, 1)
+    paged_attention(**batch.arguments)
+    slots, after = batch.arguments["slot_mapping"], batch.key_pages.flatten(0, 1)
+    torch.testing.assert_close(after[slots], batch.arguments["key"], rtol=0, atol=0)
+    others = torch.ones(len(after), dtype=torch.bool, device=device).index_fill(0, slots, False)
+    torch.testing.assert_close(after[others], before[others], rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_the_op_is_sound_under_the_compiler(device: str) -> None:
+    arguments = make_batch(LAYERS["everything"], LENGTHS["mixed"], torch.float32, device).arguments
+    names = ["query", "key", "value", "key_pages", "value_pages", "slot_mapping", "page_table", "query_start"]
+    names += ["context_lens", "scale", "sliding_window", "softcap", "sinks"]
+    # opcheck compares results, and NaN equals nothing.
+    values = [value.nan_to_num() if isinstance(value, Tensor) else value for value in map(arguments.get, names)]
+    torch.library.opcheck(
+        torch.ops.headway.paged_attention.default, values, test_utils=("test_schema", "test_faketensor")
+    )

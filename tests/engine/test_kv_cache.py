@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headway.core.errors import SettingError
+from headway.engine.config import Device, EngineConfig
+from headway.engine.kv_cache import KvCache, num_pages_for, page_bytes
+from headway.engine.load import LoadedModel, load_model
+
+
+def load(model: Path) -> LoadedModel:
+    return load_model(EngineConfig(model=str(model), device=Device.CPU), print)
+
+
+def test_the_pages_are_as_many_as_the_memory_holds(tiny_llama: Path) -> None:
+    loaded = load(tiny_llama)
+    assert page_bytes(loaded, 16) == 2 * 2 * 2 * 8 * 16 * 4
+    config = EngineConfig(kv_memory="100000")
+    cache = KvCache(loaded, num_pages_for(loaded, config, print), config.page_size)
+    assert cache.num_pages == 100_000 // 4096
+    assert cache.max_model_len == 256
+    assert sum(pages.nbytes for pages in (*cache.key_pages, *cache.value_pages)) == cache.num_pages * 4096
+
+
+def test_a_long_model_gives_way_to_a_small_memory_with_a_message(tiny_llama: Path) -> None:
+    loaded, messages = load(tiny_llama), []
+    cache = KvCache(loaded, num_pages_for(loaded, EngineConfig(kv_memory="10000"), messages.append), 16)
+    assert cache.max_model_len == 32
+    assert "32 tokens" in messages[0]
+
+
+def test_a_length_that_was_asked_for_and_does_not_fit_is_an_error(tiny_llama: Path) -> None:
+    config = EngineConfig(model=str(tiny_llama), device=Device.CPU, max_model_len=200, kv_memory="10000")
+    with pytest.raises(SettingError, match="needs 53248 bytes") as caught:
+        num_pages_for(load_model(config, print), config, print)
+    assert caught.value.setting == "kv_memory"
+
+
+def test_a_memory_that_holds_no_page_is_an_error(tiny_llama: Path) -> None:
+    with pytest.raises(SettingError, match="kv_memory"):
+        num_pages_for(load(tiny_llama), EngineConfig(kv_memory="100"), print)

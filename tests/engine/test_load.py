@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import (
+    AutoModelForCausalLM,
+    BloomConfig,
+    Llama4TextConfig,
+    LlamaConfig,
+    MambaConfig,
+    PretrainedConfig,
+    StableLmConfig,
+)
+
+from headway.core.errors import SettingError
+from headway.engine.attention import ATTENTION_NAME
+from headway.engine.config import Device, DType, EngineConfig
+from headway.engine.gguf import publish_folder
+from headway.engine.load import LayerShape, LoadedModel, load_model, prepare
+
+SIZES = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+
+
+def load(model: Path | str, **settings: object) -> LoadedModel:
+    return load_model(EngineConfig(model=str(model), device=Device.CPU, **settings), print)
+
+
+def refusal(model: Path | str, **settings: object) -> str:
+    with pytest.raises(SettingError) as caught:
+        load(model, **settings)
+    assert caught.value.setting == "model"
+    return str(caught.value)
+
+
+def test_the_built_in_model_is_complete(smollm2: LoadedModel) -> None:
+    tokenizer = smollm2.tokenizer
+    ends = tokenizer.convert_tokens_to_ids(["<|im_end|>", "<|endoftext|>"])
+    assert smollm2.eos_token_ids == set(ends)
+    assert smollm2.layers == (LayerShape(3, 64, 64),) * 30
+    assert (smollm2.vocab_size, smollm2.max_model_len) == (49152, 8192)
+    chat = tokenizer.apply_chat_template(
+        [{"role": "user", "content": "Hi"}], tokenize=False, add_generation_prompt=True
+    )
+    assert chat.endswith("<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n")
+
+
+def test_a_folder_is_loaded_in_its_own_type(tiny_llama: Path) -> None:
+    loaded = load(tiny_llama)
+    assert (loaded.dtype, loaded.device.type) == (torch.float32, "cpu")
+    assert loaded.layers == (LayerShape(2, 8, 8),) * 2
+    assert loaded.eos_token_ids == {2, 3}
+    assert loaded.config._attn_implementation == ATTENTION_NAME
+
+
+def test_the_type_can_be_chosen(tiny_llama: Path) -> None:
+    assert load(tiny_llama, dtype=DType.FLOAT64).dtype == torch.float64
+
+
+@pytest.mark.parametrize(("setting", "expected"), [(None, 256), (100, 100), (1000, 256)])
+def test_a_sequence_is_as_long_as_the_model_and_the_setting_allow(
+    tiny_llama: Path, setting: int | None, expected: int
+) -> None:
+    assert load(tiny_llama, max_model_len=setting).max_model_len == expected
+
+
+def test_pickled_weights_are_not_read(tiny_llama: Path) -> None:
+    (tiny_llama / "model.safetensors").rename(tiny_llama / "pytorch_model.bin")
+    assert "safetensors" in refusal(tiny_llama)
+
+
+def test_damaged_weights_are_refused(tiny_llama: Path) -> None:
+    weights = tiny_llama / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:2000])
+    assert "cannot be loaded" in refusal(tiny_llama)
+
+
+def test_code_that_comes_with_a_model_is_not_run(tiny_llama: Path) -> None:
+    config = json.loads((tiny_llama / "config.json").read_text())
+    config |= {"model_type": "own", "auto_map": {"AutoConfig": "own.OwnConfig"}}
+    (tiny_llama / "config.json").write_text(json.dumps(config))
+    (tiny_llama / "own.py").write_text("raise SystemExit('this code was run')\n")
+    assert "trust_remote_code" in refusal(tiny_llama)
+
+
+def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    assert "no such folder" in refusal(tmp_path / "none")
+    assert "no such file" in refusal(tmp_path / "none.gguf")
+
+
+def test_a_file_that_is_no_gguf_is_refused_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    (tmp_path / "bad.gguf").write_bytes(b"GGUF" + bytes(100))
+    assert "GGUF" in refusal(tmp_path / "bad.gguf", cache_folder=str(tmp_path / "cache"))
+    assert not list((tmp_path / "cache" / "converted").iterdir())
+
+
+def test_processes_that_convert_at_once_leave_one_folder(tmp_path: Path) -> None:
+    drafts = [tmp_path / name for name in ("one", "two", "three")]
+    for draft in drafts:
+        draft.mkdir()
+        (draft / "model").write_text(draft.name)
+    threads = [threading.Thread(target=publish_folder, args=(draft, tmp_path / "folder")) for draft in drafts]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (tmp_path / "folder" / "model").read_text() in {"one", "two", "three"}
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        (Llama4TextConfig(**SIZES, num_local_experts=2, intermediate_size_mlp=48), "chunked_attention"),
+        (MambaConfig(vocab_size=64, hidden_size=32, num_hidden_layers=2), "linear_attention"),
+        (BloomConfig(vocab_size=64, hidden_size=32, n_layer=2, n_head=4), "0 of its 2 layers"),
+        (StableLmConfig(**SIZES), "does not pass on"),
+    ],
+    ids=["chunked attention", "state space", "own attention", "drops keywords"],
+)
+def test_a_model_whose_attention_is_not_served_is_refused_by_name(config: PretrainedConfig, reason: str) -> None:
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+    model.set_attn_implementation(ATTENTION_NAME)
+    with pytest.raises(SettingError, match=reason):
+        prepare(model, None, EngineConfig(model="odd"), print)
+
+
+def test_positions_that_depend_on_the_batch_are_kept_to_the_original_length() -> None:
+    rope = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4, "original_max_position_embeddings": 128}
+    model = AutoModelForCausalLM.from_config(LlamaConfig(**SIZES, max_position_embeddings=256, rope_parameters=rope))
+    model.set_attn_implementation(ATTENTION_NAME)
+    assert prepare(model, None, EngineConfig(model="long"), print).max_model_len == 128
