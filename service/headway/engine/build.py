@@ -1,0 +1,47 @@
+"""Puts an engine together from its two groups of settings."""
+
+from __future__ import annotations
+
+from headway.core.errors import SettingError
+from headway.core.pages import PagePool
+from headway.core.scheduler import Scheduler
+from headway.core.scheduler_config import SchedulerConfig
+from headway.engine.config import EngineConfig
+from headway.engine.engine import Engine
+from headway.engine.kv_cache import build_cache
+from headway.engine.load import LoadedModel, Progress, load_model
+from headway.engine.messages import Ready
+from headway.engine.runner import Runner
+from headway.engine.sampling import Sampler
+from headway.engine.tokenizer import Tokenizer
+
+
+def build_engine(config: EngineConfig, scheduling: SchedulerConfig, progress: Progress) -> Engine:
+    """Load the model and make it ready to serve. Raises ``SettingError``; takes seconds to minutes."""
+    return assemble(load_model(config, progress), config, scheduling, progress)
+
+
+def assemble(loaded: LoadedModel, config: EngineConfig, scheduling: SchedulerConfig, progress: Progress) -> Engine:
+    """An engine for a model that is loaded already; it must have a tokenizer."""
+    if loaded.tokenizer is None:
+        raise SettingError("model", config.model, "it has no tokenizer")
+    cache = build_cache(loaded, config, progress)
+    sampler = Sampler(loaded.vocab_size, loaded.device)
+    ready = Ready(
+        num_pages=cache.num_pages,
+        page_size=cache.page_size,
+        max_model_len=cache.max_model_len,
+        max_num_seqs=scheduling.max_num_seqs,
+        vocab_size=loaded.vocab_size,
+        model_id=loaded.model_id,
+        dtype=str(loaded.dtype).removeprefix("torch."),
+        device=str(loaded.device),
+    )
+    return Engine(
+        ready=ready,
+        tokenizer=Tokenizer(loaded.tokenizer, loaded.vocab_size, cache.max_model_len),
+        scheduler=Scheduler(scheduling, PagePool(cache.num_pages, cache.page_size), cache.max_model_len),
+        runner=Runner(loaded, cache, sampler),
+        sampler=sampler,
+        eos_token_ids=loaded.eos_token_ids,
+    )
