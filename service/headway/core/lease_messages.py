@@ -76,6 +76,7 @@ class Progress:
     """Sent every few steps, and as the heartbeat of an idle worker."""
 
     jobs: tuple[JobProgress, ...]
+    """Every job that the worker holds: what is missing here it does not have, and the leader takes it back."""
     load: WorkerLoad
 
 
@@ -96,6 +97,9 @@ class Returned:
     key: JobKey
     grant: GrantToken
     reason: str
+    num_lost_attempts: int = 0
+    """Attempts that the job's log counts as lost, where the worker knows (an attempt that its own engine's crash
+    ended included): more than the grant said means that the leader has to decide anew (alone, or dead)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +144,8 @@ class Grant:
     """Seconds left, not a wall-clock time."""
     alone: bool = False
     """Run nothing beside it (a job that lost two attempts)."""
+    num_lost_attempts: int = 0
+    """What the leader knows of; a new leader may know less than the job's log."""
     traceparent: str | None = None
 
 

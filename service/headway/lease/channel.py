@@ -1,0 +1,63 @@
+"""What server and client share: the method, the credentials, and the options of the connection."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+
+from headway.core.errors import SettingError
+from headway.lease.config import LeaseConfig
+
+SERVICE = "headway.lease.v1.LeaseService"
+METHOD = "Attach"
+
+Options = list[tuple[str, int | str]]
+
+
+def connection_options(config: LeaseConfig) -> Options:
+    """Pings in both directions, idle or not: a peer that vanished without a word is noticed within two periods."""
+    period_ms = int(config.lease_keepalive_seconds * 1000)
+    return [
+        ("grpc.keepalive_time_ms", period_ms),
+        ("grpc.keepalive_timeout_ms", period_ms),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.max_pings_without_data", 0),
+        ("grpc.http2.min_ping_interval_without_data_ms", period_ms // 2),
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", period_ms // 2),
+        ("grpc.max_receive_message_length", config.max_lease_message_bytes),
+        ("grpc.max_send_message_length", config.max_lease_message_bytes),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """The contents (PEM) of the three files of mutual TLS."""
+
+    ca: bytes
+    certificate: bytes
+    key: bytes
+
+    @classmethod
+    def read(cls, config: LeaseConfig) -> TlsFiles | None:
+        """None without TLS. Raises ``SettingError`` naming the file that cannot be read."""
+        if not config.is_tls:
+            return None
+        return cls(_read(config, "lease_ca_file"), _read(config, "lease_cert_file"), _read(config, "lease_key_file"))
+
+    def for_server(self) -> grpc.ServerCredentials:
+        """Clients without a certificate of the same authority are turned away."""
+        pair = (self.key, self.certificate)
+        return grpc.ssl_server_credentials([pair], root_certificates=self.ca, require_client_auth=True)
+
+    def for_client(self) -> grpc.ChannelCredentials:
+        return grpc.ssl_channel_credentials(self.ca, self.key, self.certificate)
+
+
+def _read(config: LeaseConfig, setting: str) -> bytes:
+    path = getattr(config, setting)
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise SettingError(setting, path, f"cannot be read: {error.strerror}") from error

@@ -1,0 +1,209 @@
+"""A worker's end of the lease stream: it finds the leader, follows redirects, and comes back for ever.
+
+The stream may break at any time, and messages in transit with it. Nothing is kept for the next stream: its hello says
+what the worker holds then, and the leader draws its conclusions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import AsyncIterator, Callable
+
+import grpc
+
+from headway.core.errors import LeaseError, SettingError
+from headway.core.lease_messages import Hello, LeaderMessage, Redirect, Welcome, WorkerMessage
+from headway.lease import lease_pb2 as pb
+from headway.lease.channel import METHOD, SERVICE, TlsFiles, connection_options
+from headway.lease.config import LeaseConfig
+from headway.lease.translate import leader_message_from_wire, worker_message_to_wire
+
+logger = logging.getLogger(__name__)
+
+FIRST_BACKOFF_SECONDS = 0.1
+MAX_REDIRECTS = 3
+"""In a row; then the replicas do not agree on who leads, and the client pauses before it asks again."""
+CLOSE_SECONDS = 5.0
+"""How long `LeaseClient.close` waits for what was sent to reach the leader."""
+
+
+class LeaseClient:
+    """One worker's connection to whoever leads. `messages` does the work: exactly one task iterates it."""
+
+    def __init__(self, config: LeaseConfig, hello: Callable[[], Hello]) -> None:
+        """``hello`` is called whenever a stream opens; messages sent from then on belong to that stream."""
+        config.require_tls_or_loopback("lease_address", config.lease_address)
+        self._config = config
+        self._hello = hello
+        self._target = config.lease_address
+        self._stream: _Stream | None = None
+        self._num_failures = 0
+        self._num_redirects = 0
+        self._closing = asyncio.Event()
+        self._finished = asyncio.Event()
+        self._finished.set()
+        self.last_error: str | None = "not connected yet"
+        """Why no leader has welcomed this worker; None while one has. For the readiness probe."""
+
+    @property
+    def is_connected(self) -> bool:
+        return self.last_error is None
+
+    async def messages(self) -> AsyncIterator[LeaderMessage]:
+        """What the leader says: on every new stream a `Welcome` first. Ends only after `close`."""
+        self._finished.clear()
+        try:
+            while not self._closing.is_set():
+                async for message in self._one_stream():
+                    yield message
+                await self._pause()
+        finally:
+            self._finished.set()
+
+    def send(self, message: WorkerMessage) -> bool:
+        """Queue a message for the leader. False: it is lost, and the next hello says what counts."""
+        if self._stream is None or self._closing.is_set():
+            return False
+        if not self._stream.put(message):
+            self.reconnect(f"more than {self._config.max_lease_messages} messages wait to be sent")
+            return False
+        return True
+
+    def reconnect(self, reason: str) -> None:
+        """Give this stream up (its leader is a former one, for instance) and open another."""
+        if self._stream is not None:
+            self._stream.give_up(reason)
+
+    async def close(self) -> None:
+        """Sends what is queued, then ends the stream, and with it `messages`."""
+        self._closing.set()
+        if self._stream is not None and not self._stream.put(None):
+            self.reconnect("closed")
+        try:
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await self._finished.wait()
+        except TimeoutError:
+            self.reconnect(f"it did not end within {CLOSE_SECONDS} s")
+
+    async def _one_stream(self) -> AsyncIterator[LeaderMessage]:
+        """Everything from one leader, until the stream ends in whatever way."""
+        target, self._target = self._target, self._config.lease_address
+        try:
+            self._config.require_tls_or_loopback("the leader's address", target)
+            self._stream = _Stream(self._config, target)
+            self._stream.put(self._hello())
+            async for message in self._stream.messages():
+                if isinstance(message, Redirect):
+                    self._redirected(message)
+                    return
+                if isinstance(message, Welcome):
+                    self._welcomed()
+                yield message
+            self._failed(target, "the leader ended the stream")
+        except (LeaseError, SettingError) as error:
+            self._failed(target, str(error))
+        finally:
+            self._stream = None
+
+    def _welcomed(self) -> None:
+        self._num_failures = self._num_redirects = 0
+        self.last_error = None
+
+    def _redirected(self, redirect: Redirect) -> None:
+        if redirect.address is None or self._num_redirects >= MAX_REDIRECTS:
+            return self._failed(self._config.lease_address, "no queue process leads now")
+        self._num_redirects += 1
+        self._target = redirect.address
+        self.last_error = f"redirected to {redirect.address}"
+
+    def _failed(self, target: str, reason: str) -> None:
+        self._num_failures += 1
+        self._num_redirects = 0
+        self.last_error = f"{target}: {reason}"
+        if not self._closing.is_set():
+            logger.warning("no lease stream: %s", self.last_error)
+
+    async def _pause(self) -> None:
+        """Exponential, and jittered so that the workers of a dead leader do not come to the next one all at once."""
+        if self._num_failures == 0 or self._num_redirects > 0:
+            return
+        longest = min(self._config.lease_max_backoff_seconds, FIRST_BACKOFF_SECONDS * 2 ** min(self._num_failures, 16))
+        try:
+            async with asyncio.timeout(longest * random.uniform(0.5, 1.0)):
+                await self._closing.wait()
+        except TimeoutError:
+            return
+
+
+class _Stream:
+    """One gRPC stream to one address."""
+
+    def __init__(self, config: LeaseConfig, target: str) -> None:
+        self._config = config
+        self._target = target
+        self._outgoing: asyncio.Queue[WorkerMessage | None] = asyncio.Queue(config.max_lease_messages)
+        self._call: grpc.aio.StreamStreamCall | None = None
+        self._given_up: str | None = None
+
+    def put(self, message: WorkerMessage | None) -> bool:
+        """None ends our side of the stream once all before it is sent. False: the queue is full."""
+        try:
+            self._outgoing.put_nowait(message)
+        except asyncio.QueueFull:
+            return False
+        return True
+
+    def give_up(self, reason: str) -> None:
+        self._given_up = reason
+        if self._call is not None:
+            self._call.cancel()
+
+    async def messages(self) -> AsyncIterator[LeaderMessage]:
+        """Raises ``LeaseError`` unless the other side ended the stream in order."""
+        async with self._channel() as channel:
+            attach = channel.stream_stream(
+                f"/{SERVICE}/{METHOD}", pb.WorkerMessage.SerializeToString, pb.LeaderMessage.FromString
+            )
+            self._call = attach(self._requests())
+            try:
+                wire = await self._first()
+                while wire is not grpc.aio.EOF:
+                    yield leader_message_from_wire(wire)
+                    wire = await self._read()
+            finally:
+                self._call.cancel()
+
+    async def _first(self) -> pb.LeaderMessage:
+        seconds = self._config.lease_connect_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._read()
+        except TimeoutError as error:
+            raise LeaseError(f"no answer within {seconds} s") from error
+
+    async def _read(self) -> pb.LeaderMessage:
+        """The next message, or ``grpc.aio.EOF``."""
+        assert self._call is not None
+        try:
+            return await self._call.read()
+        except grpc.aio.AioRpcError as error:
+            raise LeaseError(f"{error.code().name}: {error.details()}") from error
+        except asyncio.CancelledError as error:
+            if self._given_up is None:
+                raise  # our own task was cancelled, not the call
+            raise LeaseError(self._given_up) from error
+
+    async def _requests(self) -> AsyncIterator[pb.WorkerMessage]:
+        while (message := await self._outgoing.get()) is not None:
+            yield worker_message_to_wire(message)
+
+    def _channel(self) -> grpc.aio.Channel:
+        options = connection_options(self._config)
+        tls = TlsFiles.read(self._config)
+        if tls is None:
+            return grpc.aio.insecure_channel(self._target, options)
+        if self._config.lease_server_name is not None:
+            options = [*options, ("grpc.ssl_target_name_override", self._config.lease_server_name)]
+        return grpc.aio.secure_channel(self._target, tls.for_client(), options)

@@ -1,0 +1,199 @@
+"""The queue's end of the lease streams: gRPC in, callbacks out.
+
+One stream per connected worker. Messages go out through a bounded queue per stream, so that sending never waits: a
+worker that does not read loses its stream instead of holding up the others, and comes back for what it holds.
+A process that does not lead answers every hello with a `Redirect`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from itertools import count
+from typing import Protocol, Self
+
+import grpc
+
+from headway.core.errors import LeaseError
+from headway.core.lease_messages import Hello, LeaderMessage, Redirect, WorkerMessage
+from headway.lease import lease_pb2 as pb
+from headway.lease.channel import METHOD, SERVICE, Options, TlsFiles, connection_options
+from headway.lease.config import LeaseConfig, split_address
+from headway.lease.translate import leader_message_to_wire, worker_message_from_wire
+
+logger = logging.getLogger(__name__)
+
+STOP_SECONDS = 1.0
+"""How long workers have to take the redirect when the server stops."""
+
+Requests = AsyncIterator[pb.WorkerMessage]
+
+
+class LeaseHandler(Protocol):
+    """Called in the event loop; must not block. Per stream: connected, received any number of times, disconnected."""
+
+    def connected(self, stream: int, hello: Hello) -> None: ...
+
+    def received(self, stream: int, message: WorkerMessage) -> None: ...
+
+    def disconnected(self, stream: int) -> None: ...
+
+
+class _Stream:
+    """The outgoing side of one stream: what waits to be sent, and whether it is to end."""
+
+    def __init__(self, number: int, max_messages: int) -> None:
+        self.number = number
+        self._waiting: asyncio.Queue[LeaderMessage | None] = asyncio.Queue(max_messages)
+        self.dropped: str | None = None
+        """Why the stream ends before its time."""
+        self.task: asyncio.Task[None] | None = None
+
+    def put(self, message: LeaderMessage | None) -> bool:
+        """None closes the stream once all before it is sent. False: the queue is full."""
+        try:
+            self._waiting.put_nowait(message)
+        except asyncio.QueueFull:
+            return False
+        return True
+
+    async def write_all(self, context: grpc.aio.ServicerContext) -> None:
+        while (message := await self._waiting.get()) is not None:
+            await context.write(leader_message_to_wire(message))
+
+
+class LeaseServer:
+    """Serves ``lease_listen`` inside ``async with``. It lets workers in, unless `follow` was called before."""
+
+    def __init__(self, config: LeaseConfig, handler: LeaseHandler) -> None:
+        config.require_tls_or_loopback("lease_listen", config.lease_listen)
+        self._config = config
+        self._handler = handler
+        self._server: grpc.aio.Server | None = None
+        self._port: int | None = None
+        self._streams: dict[int, _Stream] = {}
+        self._numbers = count(1)
+        self._redirect: Redirect | None = None
+
+    # -- life ----------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Raises ``LeaseError`` if the port cannot be had, ``SettingError`` if a TLS file cannot be read."""
+        options: Options = [*connection_options(self._config), ("grpc.so_reuseport", 0)]
+        self._server = grpc.aio.server(options=options)
+        handler = grpc.stream_stream_rpc_method_handler(
+            self._attach, pb.WorkerMessage.FromString, pb.LeaderMessage.SerializeToString
+        )
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler}),))
+        self._port = self._bind(self._server)
+        await self._server.start()
+
+    async def stop(self) -> None:
+        """Ends every stream; workers keep what they hold and look for another leader."""
+        self.follow(None)
+        if self._server is not None:
+            await self._server.stop(grace=STOP_SECONDS)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    @property
+    def address(self) -> str:
+        """Where workers reach this process: as advertised, or as bound (with the port that was given for port 0)."""
+        assert self._port is not None, "the server is not started"
+        host, _ = split_address(self._config.lease_listen)
+        return self._config.lease_advertised_address or f"{host}:{self._port}"
+
+    # -- for the leader ------------------------------------------------------------------------------------------
+
+    def lead(self) -> None:
+        """From now on workers are let in."""
+        self._redirect = None
+
+    def follow(self, leader: str | None) -> None:
+        """Send every worker, now and later, to the leader at ``host:port`` (None: it is not known yet)."""
+        self._redirect = Redirect(leader)
+        for stream in list(self._streams.values()):
+            if not (stream.put(self._redirect) and stream.put(None)):
+                self.drop(stream.number, "redirected")
+
+    def send(self, stream: int, message: LeaderMessage) -> None:
+        """Queue the message; to a stream that is gone it is lost (its worker says anew what it holds)."""
+        open_stream = self._streams.get(stream)
+        if open_stream is not None and not open_stream.put(message):
+            self.drop(stream, f"more than {self._config.max_lease_messages} messages wait to be read")
+
+    def drop(self, stream: int, reason: str) -> None:
+        """End the stream at once; `disconnected` follows."""
+        open_stream = self._streams.get(stream)
+        if open_stream is not None and open_stream.task is not None:
+            logger.warning("lease stream %d dropped: %s", stream, reason)
+            open_stream.dropped = reason
+            open_stream.task.cancel()
+
+    # -- one stream ----------------------------------------------------------------------------------------------
+
+    async def _attach(self, requests: Requests, context: grpc.aio.ServicerContext) -> None:
+        try:
+            hello = await self._hello(requests)
+            if self._redirect is not None:
+                await context.write(leader_message_to_wire(self._redirect))
+                return
+            await self._serve(hello, requests, context)
+        except LeaseError as error:
+            await context.abort(grpc.StatusCode.ABORTED, str(error))
+
+    async def _hello(self, requests: Requests) -> Hello:
+        try:
+            async with asyncio.timeout(self._config.lease_connect_seconds):
+                first = await anext(requests, None)
+        except TimeoutError as error:
+            raise LeaseError("no hello came") from error
+        message = None if first is None else worker_message_from_wire(first)
+        if not isinstance(message, Hello):
+            raise LeaseError("the first message of a stream must be a hello")
+        return message
+
+    async def _serve(self, hello: Hello, requests: Requests, context: grpc.aio.ServicerContext) -> None:
+        stream = _Stream(next(self._numbers), self._config.max_lease_messages)
+        stream.task = asyncio.create_task(stream.write_all(context), name=f"lease-stream-{stream.number}-out")
+        reader = asyncio.create_task(self._read(stream, requests), name=f"lease-stream-{stream.number}-in")
+        self._streams[stream.number] = stream
+        try:
+            self._handler.connected(stream.number, hello)
+            await asyncio.wait((reader, stream.task), return_when=asyncio.FIRST_COMPLETED)
+            _raise_what_ended_it(stream, reader)
+        finally:
+            del self._streams[stream.number]
+            reader.cancel()
+            stream.task.cancel()
+            self._handler.disconnected(stream.number)
+
+    async def _read(self, stream: _Stream, requests: Requests) -> None:
+        async for request in requests:
+            if stream.dropped is not None:
+                return
+            self._handler.received(stream.number, worker_message_from_wire(request))
+
+    def _bind(self, server: grpc.aio.Server) -> int:
+        tls = TlsFiles.read(self._config)
+        try:
+            if tls is None:
+                return server.add_insecure_port(self._config.lease_listen)
+            return server.add_secure_port(self._config.lease_listen, tls.for_server())
+        except RuntimeError as error:
+            raise LeaseError(f"lease_listen = {self._config.lease_listen!r} cannot be served: {error}") from error
+
+
+def _raise_what_ended_it(stream: _Stream, reader: asyncio.Task[None]) -> None:
+    """Raises ``LeaseError`` (or a fault of our own) unless both sides just had nothing more to say."""
+    if stream.dropped is not None:
+        raise LeaseError(stream.dropped)
+    for task in (reader, stream.task):
+        if task is not None and task.done() and not task.cancelled():
+            task.result()

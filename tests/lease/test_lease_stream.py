@@ -1,0 +1,172 @@
+"""Server and client over real gRPC."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+
+import grpc
+import pytest
+
+from headway.core.errors import LeaseError
+from headway.core.job import JobKey
+from headway.core.lease_messages import Demand, Grant, Hello, Returned, Welcome
+from headway.core.records import GrantToken
+from headway.lease import lease_pb2 as pb
+
+GRANT = Grant(JobKey("acme", "a"), GrantToken(1, 1), 1, b"{}", arrival_seconds=0.0, queue_seconds=0.0)
+
+
+async def test_a_worker_is_welcomed_and_messages_flow_both_ways_in_order(stage, eventually):
+    leader = await stage.server()
+    worker = stage.client(leader.server.address)
+    await eventually(lambda: worker.client.is_connected)
+    demands = [Demand(number, 10) for number in range(100)]
+    assert all(worker.client.send(demand) for demand in demands)
+    leader.server.send(1, GRANT)
+    await eventually(lambda: len(leader.messages) == 100 and len(worker.received) == 2)
+    assert leader.messages == demands
+    assert worker.received == [Welcome(1, 15.0), GRANT]
+    assert leader.hellos[1].incarnation == "inc"
+
+
+async def test_a_worker_whose_leader_dies_connects_again_and_says_hello_anew(stage, eventually):
+    leader = await stage.server()
+    port = leader.server.address.rpartition(":")[2]
+    numbers = itertools.count()
+    worker = stage.client(leader.server.address, lambda: Hello(f"hello{next(numbers)}", "n", "m", 16, 100, 4))
+    await eventually(lambda: worker.client.is_connected)
+    await leader.server.stop()
+    await eventually(lambda: not worker.client.is_connected)
+    assert worker.client.last_error
+    assert not worker.client.send(Demand(1, 1)), "there is nobody to send it to"
+    successor = await stage.server(lease_listen=f"127.0.0.1:{port}")
+    await eventually(lambda: worker.client.is_connected)
+    (hello,) = successor.hellos.values()
+    assert hello.incarnation != "hello0"
+    assert not successor.messages, "what was sent in between is not kept"
+
+
+async def test_a_worker_waits_for_a_leader_that_is_not_there_yet(stage, eventually, unused_tcp_port):
+    worker = stage.client(f"127.0.0.1:{unused_tcp_port}")
+    await eventually(lambda: "UNAVAILABLE" in (worker.client.last_error or ""))
+    await stage.server(lease_listen=f"127.0.0.1:{unused_tcp_port}")
+    await eventually(lambda: worker.client.is_connected)
+
+
+async def test_a_follower_sends_the_worker_to_the_leader(stage, eventually):
+    leader = await stage.server()
+    follower = await stage.server(follows=leader.server.address)
+    worker = stage.client(follower.server.address)
+    await eventually(lambda: worker.client.is_connected)
+    assert len(leader.hellos) == 1
+    assert not follower.hellos, "a follower's handler hears of nobody"
+
+
+async def test_a_worker_asks_again_while_nobody_leads(stage, eventually):
+    only = await stage.server(follows=True)
+    worker = stage.client(only.server.address)
+    await eventually(lambda: "no queue process leads" in (worker.client.last_error or ""))
+    only.server.lead()
+    await eventually(lambda: worker.client.is_connected)
+
+
+async def test_followers_that_name_each_other_do_not_keep_the_worker_from_the_leader(stage, eventually):
+    first = await stage.server(follows=True)
+    second = await stage.server(follows=first.server.address)
+    first.server.follow(second.server.address)
+    worker = stage.client(first.server.address)
+    await eventually(lambda: "no queue process leads" in (worker.client.last_error or ""))
+    second.server.lead()
+    await eventually(lambda: worker.client.is_connected)
+
+
+async def test_a_leader_that_steps_down_sends_its_workers_on(stage, eventually):
+    old, new = await stage.server(), await stage.server()
+    worker = stage.client(old.server.address)
+    await eventually(lambda: worker.client.is_connected)
+    old.server.follow(new.server.address)
+    await eventually(lambda: len(new.hellos) == 1)
+    assert old.gone == [1]
+
+
+async def test_a_dropped_stream_ends_and_the_worker_hears_why(stage, eventually):
+    leader = await stage.server()
+    leader.on_hello = lambda stream: leader.server.drop(stream, "model 'x' is not served by this queue")
+    worker = stage.client(leader.server.address)
+    await eventually(lambda: "model 'x' is not served" in (worker.client.last_error or ""))
+    await eventually(lambda: len(leader.gone) >= 1)
+
+
+async def test_a_worker_that_does_not_read_loses_its_stream_and_nobody_else(stage, eventually):
+    leader = await stage.server(max_lease_messages=8)
+    worker = stage.client(leader.server.address)
+    await eventually(lambda: worker.client.is_connected)
+    for _ in range(20):
+        leader.server.send(1, GRANT)
+    await eventually(lambda: leader.gone == [1])
+    await eventually(lambda: len(leader.streams) == 1)
+
+
+async def test_closing_delivers_what_was_sent_before(stage, eventually):
+    leader = await stage.server()
+    worker = stage.client(leader.server.address)
+    await eventually(lambda: worker.client.is_connected)
+    last = Returned(JobKey("acme", "a"), GrantToken(1, 1), "drained")
+    worker.client.send(last)
+    await worker.client.close()
+    await worker.task
+    await eventually(lambda: leader.gone == [1])
+    assert leader.messages == [last]
+
+
+async def test_a_worker_can_give_up_its_leader(stage, eventually):
+    leader = await stage.server()
+    worker = stage.client(leader.server.address)
+    await eventually(lambda: worker.client.is_connected)
+    worker.client.reconnect("its epoch is old")
+    await eventually(lambda: len(leader.hellos) == 2 and worker.client.is_connected)
+    assert leader.gone == [1]
+
+
+async def test_a_worker_that_vanishes_is_noticed(stage, eventually):
+    leader = await stage.server()
+    worker = stage.client(leader.server.address)
+    await eventually(lambda: worker.client.is_connected)
+    worker.task.cancel()
+    await eventually(lambda: leader.gone == [1])
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        pb.WorkerMessage(demand=pb.Demand(num_sequences=1)),
+        pb.WorkerMessage(hello=pb.Hello(incarnation="", model="m", page_size=1, num_pages=1, max_num_seqs=1)),
+        pb.WorkerMessage(),
+    ],
+)
+async def test_nonsense_ends_its_stream_and_hurts_nobody_else(stage, eventually, first):
+    leader = await stage.server()
+    worker = stage.client(leader.server.address)
+    await eventually(lambda: worker.client.is_connected)
+    async with grpc.aio.insecure_channel(leader.server.address) as channel:
+        attach = channel.stream_stream(
+            "/headway.lease.v1.LeaseService/Attach", pb.WorkerMessage.SerializeToString, pb.LeaderMessage.FromString
+        )
+        with pytest.raises(grpc.aio.AioRpcError):
+            await attach(iter([first])).read()
+    assert leader.streams == [1]
+    assert worker.client.is_connected
+
+
+async def test_a_port_that_is_taken_is_an_error_that_names_it(stage):
+    leader = await stage.server()
+    with pytest.raises(LeaseError, match=leader.server.address):
+        await stage.server(lease_listen=leader.server.address)
+
+
+async def test_a_client_that_was_never_connected_closes_at_once(stage, unused_tcp_port):
+    worker = stage.client(f"127.0.0.1:{unused_tcp_port}")
+    async with asyncio.timeout(10):
+        await worker.client.close()
+        await worker.task
