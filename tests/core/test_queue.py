@@ -117,6 +117,7 @@ def test_lengths_of_ended_jobs_predict_the_next_ones() -> None:
     queue = queue_of()
     queue.settle(job(1), 30)
     queue.settle(job(2), None)
+    queue.settle(job(3), 2, is_whole=False)
     assert queue.predicted_output_tokens(job(3, max_tokens=100)) == 30
 
 

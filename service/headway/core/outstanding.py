@@ -33,6 +33,10 @@ from headway.core.records import ErrorInfo
 from headway.core.waiting_jobs import WaitingJobs
 
 
+WHOLE = (FinishReason.STOP, FinishReason.LENGTH)
+"""Ends of jobs that ran as long as they were meant to."""
+
+
 @dataclass(frozen=True, slots=True)
 class OutstandingJob:
     model: str
@@ -119,7 +123,7 @@ class OutstandingJobs:
         lease.worker.forget(lease)
 
     def _settle(self, ended: OutstandingJob, num_output_tokens: int | None, reason: FinishReason) -> list[Action]:
-        self.waiting[ended.model].queue.settle(ended.job, num_output_tokens)
+        self.waiting[ended.model].queue.settle(ended.job, num_output_tokens, is_whole=reason in WHOLE)
         return [Settle(ended.job), *self._answer(ended.job.key, reason)]
 
     def _answer(self, key: JobKey, reason: FinishReason) -> list[Action]:

@@ -114,11 +114,15 @@ class JobQueue:
         job.num_output_tokens = max(job.num_output_tokens, num_output_tokens)
         self._charge(job)
 
-    def settle(self, job: QueuedJob, num_output_tokens: int | None) -> None:
-        """The job ended for good. Its length is learnt, unless it says nothing (None: cancelled, expired, failed)."""
+    def settle(self, job: QueuedJob, num_output_tokens: int | None, is_whole: bool = True) -> None:
+        """The job ended for good, after so many output tokens (None: not known).
+
+        Its length is learnt if it ``is_whole``: one that was cancelled, expired or failed was cut off.
+        """
         if num_output_tokens is None:
             return
-        self._predictor.learn(job.key.tenant, num_output_tokens)
+        if is_whole:
+            self._predictor.learn(job.key.tenant, num_output_tokens)
         self.report(job, job.num_prompt_tokens, job.num_cached_tokens, num_output_tokens)
 
     def predicted_output_tokens(self, job: QueuedJob) -> int:
