@@ -1,6 +1,6 @@
 """From the bytes that a client published to a `Job`, or to one clear rejection.
 
-The payload is JSON that a person can type, shaped like OpenAI's requests (DESIGN section 3). Everything is bounded
+The payload is JSON that a person can type, shaped like OpenAI's requests (README, job fields). Everything is bounded
 before it is looked at more closely: bytes before parsing, nesting by the parser (200 levels), the number of
 entries before they are validated. Then pydantic checks types, strictly and without unknown fields, and `core.job`
 checks ranges. The first fault found is the answer: one code, one field, one sentence.

@@ -1,6 +1,6 @@
 """What the log of a job says so far: the records of one subject, folded into one state.
 
-Everything that outlives a worker is in the log (DESIGN section 3), so whoever is granted the job, or wants to end
+Everything that outlives a worker is in the log (docs/wire.md), so whoever is granted the job, or wants to end
 it, reads the log first and goes on from here. The fold knows no NATS: `log_store` reads, this module understands.
 """
 

@@ -6,6 +6,7 @@ import secrets
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from headway.broker.errors import LogIncomplete
 from headway.broker.joblog import LogState, StoredRecord
 from headway.broker.log_store import Append, JobLogs, Stored
 from headway.core.job import JobKey
@@ -32,11 +33,12 @@ class EndOutcome:
 async def append_end(logs: JobLogs, key: JobKey, end: End, payload_hash: str) -> EndOutcome:
     """End the log of a job, whoever writes there now: a worker that still does is refused from then on.
 
-    Can be repeated. Without a usage of its own, the end gets that of the output so far. Raises `LogIncomplete`.
+    Can be repeated. Without a usage of its own, the end gets that of the output so far. A log that has lost its first
+    records to its age limit is ended all the same.
     """
     write_id = secrets.token_hex(8)
     while True:
-        state = await logs.read(key)
+        state = await _read(logs, key)
         if not state.belongs_to(payload_hash):
             return EndOutcome(EndResult.OTHER_JOB, state)
         if state.end is not None:
@@ -46,3 +48,14 @@ async def append_end(logs: JobLogs, key: JobKey, end: End, payload_hash: str) ->
         if isinstance(outcome, Stored):
             state.add(StoredRecord(outcome.sequence, record, write_id, payload_hash))
             return EndOutcome(EndResult.WRITTEN, state)
+
+
+async def _read(logs: JobLogs, key: JobKey) -> LogState:
+    """The log; of one that is incomplete only where it ends, and how."""
+    try:
+        return await logs.read(key)
+    except LogIncomplete:
+        tail = await logs.tail(key)
+    if tail is None:
+        return LogState(key)
+    return LogState(key, tail.sequence, end=tail.record if isinstance(tail.record, End) else None)

@@ -1,7 +1,7 @@
 """The logs of jobs in the stream: read the tail, read all, append one record.
 
 Every record is appended with the expected last sequence of its subject, so a log has one writer at a time
-(DESIGN section 3). A refusal does not yet mean that somebody else wrote: a try whose acknowledgement was lost is
+(docs/wire.md). A refusal does not yet mean that somebody else wrote: a try whose acknowledgement was lost is
 refused when it is repeated. `append` therefore reads the tail and tells its own record from another's, by a random
 id in the record's headers.
 

@@ -105,10 +105,11 @@ async def ensure_streams(js: JetStreamContext, config: BrokerConfig) -> tuple[St
 
     Raises `StreamMissing` or `StreamMismatch` with what a person has to do, or `BrokerUnavailable`.
     """
-    return tuple([await _ensure(js, spec, config.create_streams) for spec in stream_specs(config)])
+    return tuple([await ensure_stream(js, spec, config.create_streams) for spec in stream_specs(config)])
 
 
-async def _ensure(js: JetStreamContext, spec: StreamConfig, may_create: bool) -> StreamReport:
+async def ensure_stream(js: JetStreamContext, spec: StreamConfig, may_create: bool) -> StreamReport:
+    """`ensure_streams` for one stream, as `stream_specs` gives it."""
     name = spec.name or ""
     with translated(f"look at stream {name}"):
         try:

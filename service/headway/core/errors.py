@@ -13,11 +13,11 @@ boundary of the package that imports the library, with ``raise ... from exc``.
 
 from __future__ import annotations
 
-from enum import StrEnum
+from enum import Enum, StrEnum
 
 
 class RejectCode(StrEnum):
-    """Why a job was rejected; the ``error.code`` of its ``end`` record (DESIGN section 8)."""
+    """Why a job was rejected; the ``error.code`` of its ``end`` record (docs/wire.md)."""
 
     INVALID_JSON = "invalid_json"
     UNKNOWN_FIELD = "unknown_field"
@@ -42,11 +42,16 @@ class JobRejected(HeadwayError):
         self.message = message
 
 
+def plain(value: object) -> object:
+    """An enum's value, which is what people write; anything else as it is."""
+    return value.value if isinstance(value, Enum) else value
+
+
 class SettingError(HeadwayError):
     """A setting that cannot hold, with the way out."""
 
     def __init__(self, setting: str, value: object, fix: str) -> None:
-        super().__init__(f"{setting} = {value!r}: {fix}")
+        super().__init__(f"{setting} = {plain(value)!r}: {fix}")
         self.setting = setting
         self.value = value
         self.fix = fix

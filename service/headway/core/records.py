@@ -1,4 +1,4 @@
-"""The log of a job: what its records say (DESIGN section 3).
+"""The log of a job: what its records say (docs/wire.md).
 
 A log is one ``attempt`` per try, ``tokens`` as they come, ``released`` when a worker hands the job back, and
 exactly one ``end`` with nothing behind it. `broker.codec` turns these into JSON and back.

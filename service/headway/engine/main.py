@@ -21,11 +21,14 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from headway.core.errors import HeadwayError
-from headway.engine.engine import Engine
 from headway.engine.frames import decode_command, decode_start, encode_frame, read_frame
 from headway.engine.messages import Command, Event, Failed, Loading
+
+if TYPE_CHECKING:
+    from headway.engine.engine import Engine  # imports torch, which takes seconds
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +65,7 @@ class EngineChild:
         except (BrokenPipeError, ConnectionResetError):
             raise
         except Exception as error:
-            logger.exception("the engine failed")
+            logger.error("the engine failed", exc_info=not isinstance(error, HeadwayError))
             self._send(Failed(_explain(error)))
             sys.exit(FAILED_STATUS)
 

@@ -3,7 +3,7 @@
 msgspec structs, sent as length-prefixed msgpack over a socket pair (`engine.process`); never pickle. This module
 and `engine.process` import no torch, so that the I/O process stays small.
 
-    I/O ── Submit, Cancel, Drain ──▶ engine child
+    I/O ── Submit, Cancel, Withdraw ──▶ engine child
     I/O ◀─ Loading, Ready, StepReport, Failed ── engine child
 """
 

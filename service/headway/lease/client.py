@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing, suppress
 
 import grpc
 
@@ -51,13 +52,14 @@ class LeaseClient:
     def is_connected(self) -> bool:
         return self.last_error is None
 
-    async def messages(self) -> AsyncIterator[LeaderMessage]:
+    async def messages(self) -> AsyncGenerator[LeaderMessage, None]:
         """What the leader says: on every new stream a `Welcome` first. Ends only after `close`."""
         self._finished.clear()
         try:
             while not self._closing.is_set():
-                async for message in self._one_stream():
-                    yield message
+                async with aclosing(self._one_stream()) as messages:
+                    async for message in messages:
+                        yield message
                 await self._pause()
         finally:
             self._finished.set()
@@ -87,20 +89,21 @@ class LeaseClient:
         except TimeoutError:
             self.reconnect(f"it did not end within {CLOSE_SECONDS} s")
 
-    async def _one_stream(self) -> AsyncIterator[LeaderMessage]:
+    async def _one_stream(self) -> AsyncGenerator[LeaderMessage, None]:
         """Everything from one leader, until the stream ends in whatever way."""
         target, self._target = self._target, self._config.lease_address
         try:
             self._config.require_tls_or_loopback("the leader's address", target)
             self._stream = _Stream(self._config, target)
             self._stream.put(self._hello())
-            async for message in self._stream.messages():
-                if isinstance(message, Redirect):
-                    self._redirected(message)
-                    return
-                if isinstance(message, Welcome):
-                    self._welcomed()
-                yield message
+            async with aclosing(self._stream.messages()) as messages:
+                async for message in messages:
+                    if isinstance(message, Redirect):
+                        self._redirected(message)
+                        return
+                    if isinstance(message, Welcome):
+                        self._welcomed()
+                    yield message
             self._failed(target, "the leader ended the stream")
         except (LeaseError, SettingError) as error:
             self._failed(target, str(error))
@@ -160,20 +163,23 @@ class _Stream:
         if self._call is not None:
             self._call.cancel()
 
-    async def messages(self) -> AsyncIterator[LeaderMessage]:
+    async def messages(self) -> AsyncGenerator[LeaderMessage, None]:
         """Raises ``LeaseError`` unless the other side ended the stream in order."""
         async with self._channel() as channel:
             attach = channel.stream_stream(
                 f"/{SERVICE}/{METHOD}", pb.WorkerMessage.SerializeToString, pb.LeaderMessage.FromString
             )
-            self._call = attach(self._requests())
+            self._call = attach()
+            writer = asyncio.create_task(self._write_all(self._call), name="lease-stream-out")
             try:
                 wire = await self._first()
                 while wire is not grpc.aio.EOF:
                     yield leader_message_from_wire(wire)
                     wire = await self._read()
             finally:
+                writer.cancel()
                 self._call.cancel()
+                await asyncio.wait((writer,))
 
     async def _first(self) -> pb.LeaderMessage:
         seconds = self._config.lease_connect_seconds
@@ -195,9 +201,13 @@ class _Stream:
                 raise  # our own task was cancelled, not the call
             raise LeaseError(self._given_up) from error
 
-    async def _requests(self) -> AsyncIterator[pb.WorkerMessage]:
-        while (message := await self._outgoing.get()) is not None:
-            yield worker_message_to_wire(message)
+    async def _write_all(self, call: grpc.aio.StreamStreamCall) -> None:
+        """Ours instead of an iterator that gRPC would read: it forgets that one when the other side ends first. Why
+        a call is over is for the reader to find out."""
+        with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            while (message := await self._outgoing.get()) is not None:
+                await call.write(worker_message_to_wire(message))
+            await call.done_writing()
 
     def _channel(self) -> grpc.aio.Channel:
         options = connection_options(self._config)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headway.core.errors import SettingError
+from headway.core.errors import SettingError, plain
 
 
 class InvalidSetting(SettingError):
@@ -14,7 +14,7 @@ class InvalidSetting(SettingError):
         self.source = source
 
     def __str__(self) -> str:
-        return f"{self.setting} = {self.value!r} ({self.source}): {self.fix}"
+        return f"{self.setting} = {plain(self.value)!r} ({self.source}): {self.fix}"
 
 
 class UnknownSetting(SettingError):

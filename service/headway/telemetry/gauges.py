@@ -1,7 +1,7 @@
 """Numbers that are read off the newest stats when somebody scrapes.
 
 A series exists exactly as long as somebody knows its value. "No data" is the absence of the series, never 0: an
-autoscaler acts on a 0 (DESIGN section 8), and a follower or a worker without an engine has nothing to say.
+autoscaler acts on a 0, and a follower or a worker without an engine has nothing to say.
 """
 
 from __future__ import annotations

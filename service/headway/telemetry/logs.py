@@ -1,6 +1,6 @@
 """Structured logs: one line per event, for people or as JSON, with the job and the trace as fields.
 
-Prompts and outputs are never logged (DESIGN section 7): log the job's key, which leads to everything else.
+Prompts and outputs are never logged: log the job's key, which leads to everything else.
 
     log = logging.getLogger(__name__)
     log.info("granted", extra=job_fields(key, traceparent))
