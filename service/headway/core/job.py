@@ -68,21 +68,29 @@ class SamplingParams:
     min_tokens: int = 0
     """Neither EOS nor a stop before this many output tokens; ≤ max_tokens."""
     temperature: float = 1.0
-    """0 is greedy."""
+    """How evenly tokens are drawn; 0 is greedy."""
     top_p: float = 1.0
+    """Draw from the most likely tokens that have this share of the probability together."""
     top_k: int = 0
-    """0 switches it off."""
+    """Draw from so many most likely tokens; 0 switches it off."""
     min_p: float = 0.0
+    """Leave out tokens less likely than this share of the most likely one; 0 switches it off."""
     seed: int | None = None
-    """None: derived from the job's identity, so that a resumed job draws the same numbers."""
+    """Of the random numbers; None: derived from the job's identity, so that a resumed job draws the same ones."""
     stop: tuple[str, ...] = ()
     """Strings that end the job; not part of its text."""
     stop_token_ids: tuple[int, ...] = ()
+    """Tokens that end the job, as its EOS does."""
     ignore_eos: bool = False
+    """Go on after EOS, until a stop or a limit."""
     presence_penalty: float = 0.0
+    """Subtracted from the logit of every token that the output has already."""
     frequency_penalty: float = 0.0
+    """The same, for each time that it has it."""
     repetition_penalty: float = 1.0
+    """> 1 makes tokens of prompt and output less likely, by dividing what speaks for them."""
     logit_bias: tuple[tuple[int, float], ...] = ()
+    """(token id, added to its logit)."""
     logprobs: int | None = None
     """None: none. k: the log-probability of the chosen token and of the k most likely ones (0 ≤ k ≤ 20)."""
 
@@ -103,7 +111,9 @@ class SamplingParams:
             check.range("logprobs", self.logprobs, 0, MAX_LOGPROBS)
         check.count("stop", self.stop, MAX_STOP_STRINGS)
         for text in self.stop:
-            check.that("stop", 0 < len(text) <= MAX_STOP_CHARACTERS, f"each must have 1 to {MAX_STOP_CHARACTERS} characters")
+            check.that(
+                "stop", 0 < len(text) <= MAX_STOP_CHARACTERS, f"each must have 1 to {MAX_STOP_CHARACTERS} characters"
+            )
         check.count("stop_token_ids", self.stop_token_ids, MAX_STOP_TOKEN_IDS)
         check.that("stop_token_ids", all(token >= 0 for token in self.stop_token_ids), "token ids must be ≥ 0")
         check.count("logit_bias", self.logit_bias, MAX_LOGIT_BIAS)

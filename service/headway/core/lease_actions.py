@@ -57,6 +57,7 @@ class DeadReason(StrEnum):
 class WriteDead:
     """Record the job among the dead ones. It may be asked for twice, after a takeover."""
 
+    model: str
     job: QueuedJob
     reason: DeadReason
 

@@ -186,7 +186,7 @@ class Leases:
                 return self._jobs.settle_leased(lease, message.num_output_tokens, message.finish_reason)
             case Refused(conflict=True):
                 settled = self._jobs.settle_leased(lease, None, FinishReason.REJECTED)
-                return [WriteDead(lease.job, DeadReason.CONFLICT), *settled]
+                return [WriteDead(lease.model, lease.job, DeadReason.CONFLICT), *settled]
         lease.worker.demand = NO_DEMAND
         num_lost_attempts = message.num_lost_attempts if isinstance(message, Returned) else 0
         return self._jobs.take_back(lease, num_lost_attempts, now)

@@ -69,7 +69,7 @@ class OutstandingJobs:
             return []
         if again.model == known.model and again.job.payload_hash == known.job.payload_hash:
             return [Settle(again.job)]
-        return [WriteDead(again.job, DeadReason.CONFLICT), Settle(again.job)]
+        return [WriteDead(again.model, again.job, DeadReason.CONFLICT), Settle(again.job)]
 
     def cancel(self, key: JobKey) -> list[Action]:
         self._cancels.add(key)
@@ -99,7 +99,7 @@ class OutstandingJobs:
             return self.end(lease.model, job, lease.cancelling)
         if job.num_lost_attempts >= self._terms.max_attempts:
             error = ErrorInfo("attempts_exhausted", None, f"{job.num_lost_attempts} attempts were lost")
-            dead = WriteDead(job, DeadReason.ATTEMPTS_EXHAUSTED)
+            dead = WriteDead(lease.model, job, DeadReason.ATTEMPTS_EXHAUSTED)
             return [dead, *self.end(lease.model, job, FinishReason.ERROR, error)]
         self.waiting[lease.model].add(job, now)
         return []
