@@ -22,6 +22,8 @@ class RolesConfig:
     """Seconds between two reports of a worker to the queue (its heartbeat); much less than lease_seconds."""
     save_seconds: float = 3.0
     """Seconds between two snapshots of the fairness counters, which a new queue leader goes on from."""
+    step_timeout_seconds: float = 300.0
+    """Longest time for one step of the engine, in seconds; one that takes longer counts as a crash of the engine."""
     max_restart_seconds: float = 60.0
     """Longest pause in seconds before a crashed engine is started again; the pauses double from one second."""
 
@@ -29,7 +31,7 @@ class RolesConfig:
         _require(bool(self.models), "models", self.models, "name at least one model")
         for model in self.models:
             _require(TOKEN.fullmatch(model) is not None, "models", model, "must match [a-z0-9-]{1,63}")
-        for name in ("progress_seconds", "save_seconds", "max_restart_seconds"):
+        for name in ("progress_seconds", "save_seconds", "step_timeout_seconds", "max_restart_seconds"):
             _require(getattr(self, name) > 0, name, getattr(self, name), "must be > 0")
         _require(self.drain_seconds >= 0, "drain_seconds", self.drain_seconds, "must be ≥ 0")
 

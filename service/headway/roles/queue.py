@@ -1,0 +1,257 @@
+"""The queue process: owns the JOBS consumer and the priority queue, and leases jobs to workers.
+
+    connect ─▶ check streams ─▶ raise the epoch, take the consumer over ─▶ read the stream ─▶ grant
+                                                                 (unready, with the reason, until here)
+
+All durable state is in NATS: a new process rebuilds itself from the stream and from what the workers say they hold.
+A process that finds itself deposed by a newer one ends with an error, since it can neither grant nor ack any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import time
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+
+from opentelemetry.sdk.trace.export import SpanExporter
+
+from headway.broker.connection import Connection, ConnectionState, connect
+from headway.broker.control import ControlServer
+from headway.broker.intake import JobsIntake
+from headway.broker.state import StateStore
+from headway.broker.streams import ensure_streams
+from headway.core.errors import BrokerError
+from headway.core.lease_actions import Action, Send, Settle
+from headway.core.lease_messages import Demand, Ended, Grant, Hello, WorkerMessage
+from headway.core.leases import Leases
+from headway.core.queue import JobQueue
+from headway.core.status import LastSeen, QueueStatus, WorkerCapacity
+from headway.lease.health import HealthServer
+from headway.lease.server import LeaseServer
+from headway.roles.broker_watch import fail_when_closed
+from headway.roles.job_traces import LeaderTraces
+from headway.roles.probes import Probes
+from headway.roles.queue_actions import QueueActions
+from headway.roles.queue_intake import QueueIntake
+from headway.roles.supervisor import Supervisor
+from headway.roles.wall_clock import WallClock
+from headway.settings import Settings
+from headway.telemetry.telemetry import Telemetry
+
+log = logging.getLogger(__name__)
+
+NATS, LEADING = "nats", "leading"
+"""The conditions of readiness."""
+RETRY_SECONDS = 2.0
+TICK_SECONDS = 0.25
+OBSERVE_SECONDS = 1.0
+LAST_WORD_SECONDS = 3.0
+
+
+class QueueRole:
+    """One queue process. `start` returns once it grants jobs; `close` leaves all that waits to the next one."""
+
+    def __init__(self, settings: Settings, span_exporter: SpanExporter | None = None) -> None:
+        self._settings = settings
+        self._clock = WallClock()
+        self._parts = AsyncExitStack()
+        self._supervisor = Supervisor("queue")
+        self.telemetry = Telemetry(settings.telemetry, "queue", socket.gethostname(), span_exporter)
+        self._metrics = self.telemetry.metrics.queue()
+        self.health = HealthServer(settings.lease)
+        self._probes = Probes(self.health, NATS, LEADING)
+        self.server = LeaseServer(settings.lease, self)
+        self._asked_at: dict[int, float] = {}
+        """By stream: when its worker last asked for jobs and has got none since."""
+        self._is_leading = False
+        self._leases: Leases
+        self._actions: QueueActions
+        self._state: StateStore
+        self._queues: dict[str, JobQueue]
+        self._traces: LeaderTraces
+
+    async def start(self) -> None:
+        """Waits for NATS and for its streams, for ever, saying why in the readiness probe meanwhile."""
+        self._parts.callback(self.telemetry.close)
+        await self.health.start()
+        self._parts.push_async_callback(self.health.stop)
+        log.info("metrics at http://%s/metrics, probes at %s", self.telemetry.metrics.address, self.health.address)
+        connection = await connect(self._settings.broker, "headway-queue", on_change=self._on_connection)
+        self._parts.push_async_callback(connection.close)
+        self._supervisor.spawn("nats", fail_when_closed(connection))
+        intake = await self._take_over_at_last(connection)
+        await self._serve(connection, intake)
+        log.info("leads with epoch %d, leases at %s", self._leases.epoch, self.server.address)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until ``stop``, or until a part of it fails (`Deposed` among the reasons)."""
+        await self._supervisor.run_until(stop)
+
+    async def close(self) -> None:
+        """Leave word for a successor, send the workers away, then stop all else; what runs goes on at the workers."""
+        self._metrics.step_down()
+        await self._save_last()
+        await self.server.stop()
+        await self._supervisor.close()
+        await self._parts.aclose()
+
+    def status(self) -> QueueStatus:
+        return self._leases.status(self._clock.now())
+
+    # -- taking over ---------------------------------------------------------------------------------------------
+
+    async def _take_over_at_last(self, connection: Connection) -> JobsIntake:
+        """Tries until it works; the readiness probe says why it does not."""
+        while True:
+            try:
+                return await self._take_over(connection)
+            except BrokerError as exc:
+                log.warning("not ready: %s", exc)
+                self._probes.failing(LEADING, str(exc))
+                await asyncio.sleep(RETRY_SECONDS)
+
+    async def _take_over(self, connection: Connection) -> JobsIntake:
+        await ensure_streams(connection.js, self._settings.broker)
+        self._state = StateStore(connection.js)
+        last_seen = await self._last_seen()
+        intake = JobsIntake(connection)
+        epoch = await self._state.raise_epoch(above=await intake.latest_epoch())
+        self._queues = await self._restored_queues()
+        await intake.takeover(epoch)
+        self._parts.push_async_callback(intake.close)
+        self._leases = Leases(epoch, self._queues, self._settings.lease_terms, self._clock.now(), last_seen)
+        return intake
+
+    async def _restored_queues(self) -> dict[str, JobQueue]:
+        queues = {model: JobQueue(self._settings.queue) for model in self._settings.roles.models}
+        for model, queue in queues.items():
+            saved = await self._state.counters(model)
+            if saved is not None:
+                queue.restore_counters(saved.counters)
+        return queues
+
+    async def _last_seen(self) -> LastSeen:
+        capacities = {}
+        for model in self._settings.roles.models:
+            capacity = await self._state.capacity(model)
+            if capacity is not None:
+                capacities[model] = WorkerCapacity(capacity.num_pages, capacity.page_size)
+        return LastSeen(await self._state.workers(), capacities)
+
+    async def _serve(self, connection: Connection, intake: JobsIntake) -> None:
+        """Everything that runs while this process leads. Workers are let in once all jobs of the stream are in the
+        queue, so that its policy chooses from all of them."""
+        self._traces = LeaderTraces(self.telemetry.tracer, self._metrics, self._clock)
+        self._actions = QueueActions(
+            self._leases, intake, connection, self.server, self._traces, self._supervisor, self._clock
+        )
+        self._actions.start()
+        control = ControlServer(connection, self._actions.cancel, self.status)
+        await control.start()
+        self._parts.push_async_callback(control.stop)
+        await self._read_stream(connection, intake)
+        self._leases.restart_grace(self._clock.now())
+        await self.server.start()
+        self.server.lead()
+        self._supervisor.spawn("tick", self._tick())
+        self._supervisor.spawn("observe", self._observe())
+        self._supervisor.spawn("save", self._save())
+        self._probes.met(LEADING)
+        self._is_leading = True
+
+    async def _read_stream(self, connection: Connection, intake: JobsIntake) -> None:
+        """Returns once every job that lay in the stream is in the queue; those that come later follow by themselves."""
+        models = frozenset(self._settings.roles.models)
+        jobs = QueueIntake(
+            self._settings.broker,
+            models,
+            intake,
+            connection,
+            self._leases,
+            self._actions,
+            self._supervisor,
+            self._clock,
+        )
+        self._probes.failing(LEADING, "reading the stream of jobs")
+        caught_up = asyncio.Event()
+        self._supervisor.spawn("intake", jobs.run(caught_up.set))
+        await self._supervisor.run_until(caught_up)
+
+    def _on_connection(self, state: ConnectionState) -> None:
+        if state.connected:
+            self._probes.met(NATS)
+        else:
+            self._probes.failing(NATS, state.reason)
+
+    # -- the lease stream: called by the server ------------------------------------------------------------------
+
+    def connected(self, stream: int, hello: Hello) -> None:
+        self._carry_out(self._leases.connect(stream, hello, self._clock.now()))
+
+    def received(self, stream: int, message: WorkerMessage) -> None:
+        if isinstance(message, Demand) and message.num_sequences > 0:
+            self._asked_at.setdefault(stream, time.monotonic())
+        outstanding = self._leases.find(message.key) if isinstance(message, Ended) else None
+        actions = self._leases.receive(stream, message, self._clock.now())
+        self._carry_out(actions)
+        if isinstance(message, Ended) and outstanding and any(isinstance(action, Settle) for action in actions):
+            self._traces.ended(outstanding, message.finish_reason)
+
+    def disconnected(self, stream: int) -> None:
+        self._asked_at.pop(stream, None)
+        self._carry_out(self._leases.disconnect(stream, self._clock.now()))
+
+    # -- what comes with time ------------------------------------------------------------------------------------
+
+    def _carry_out(self, actions: Sequence[Action]) -> None:
+        for action in actions:
+            if isinstance(action, Send) and isinstance(action.message, Grant):
+                self._observe_grant(action.stream, action.message)
+        self._actions.carry_out(actions)
+
+    def _observe_grant(self, stream: int, grant: Grant) -> None:
+        asked_at = self._asked_at.pop(stream, None)
+        outstanding = self._leases.find(grant.key)
+        if asked_at is not None and outstanding is not None:
+            self._metrics.answered(outstanding.model, time.monotonic() - asked_at)
+
+    async def _tick(self) -> None:
+        while True:
+            self._carry_out(self._leases.tick(self._clock.now()))
+            await asyncio.sleep(TICK_SECONDS)
+
+    async def _observe(self) -> None:
+        while True:
+            self._metrics.observe(self.status())
+            await asyncio.sleep(OBSERVE_SECONDS)
+
+    async def _save(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.roles.save_seconds)
+            try:
+                await self._save_once()
+            except BrokerError as exc:
+                log.warning("%s; trying again", exc)
+
+    async def _save_last(self) -> None:
+        """Who is connected now is whom the next leader waits for. A deposed one has nothing to say any more."""
+        if not self._is_leading or self._supervisor.has_failed:
+            return
+        try:
+            async with asyncio.timeout(LAST_WORD_SECONDS):
+                await self._save_once()
+                await self._actions.finish()
+        except (BrokerError, TimeoutError) as exc:
+            log.warning("stops without saving everything: %s", exc or "NATS does not answer")
+
+    async def _save_once(self) -> None:
+        """What a successor goes on from; written only where it changed."""
+        last_seen = self._leases.last_seen()
+        for model, capacity in last_seen.capacities.items():
+            await self._state.put_capacity(model, capacity.num_pages, capacity.page_size)
+        await self._state.put_workers(last_seen.workers or frozenset())
+        for model, queue in self._queues.items():
+            await self._state.put_counters(model, queue.counters(), self._clock.now())

@@ -1,0 +1,190 @@
+"""Carries out what the leader's state machine decided (`core.lease_actions`).
+
+Messages to workers go out in the order of the decisions, through one outbox. What goes to the broker is independent
+from job to job: each job has a chain of its own (dead letter before end before ack), and every link tries until it
+worked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from functools import partial
+
+from headway.broker.connection import Connection
+from headway.broker.dead import DeadLetter, DeadLetters
+from headway.broker.errors import BrokerError, BrokerUnavailable, MessageMissing
+from headway.broker.intake import JobsIntake
+from headway.broker.log_end import EndResult, append_end
+from headway.broker.log_store import JobLogs
+from headway.core.job import FinishReason, JobKey
+from headway.core.lease_actions import Action, CancelAnswer, Drop, Send, Settle, WriteDead, WriteEnd
+from headway.core.lease_messages import Grant
+from headway.core.leases import Leases
+from headway.core.queued_job import QueuedJob
+from headway.core.records import End, Timings, Usage
+from headway.lease.server import LeaseServer
+from headway.roles.job_traces import LeaderTraces
+from headway.roles.supervisor import Supervisor
+from headway.roles.wall_clock import WallClock
+from headway.telemetry.logs import job_fields
+
+log = logging.getLogger(__name__)
+
+RETRY_SECONDS = 0.5
+
+Work = Callable[[], Awaitable[None]]
+
+
+class QueueActions:
+    """The hands of one leader."""
+
+    def __init__(
+        self,
+        leases: Leases,
+        intake: JobsIntake,
+        connection: Connection,
+        server: LeaseServer,
+        traces: LeaderTraces,
+        supervisor: Supervisor,
+        clock: WallClock,
+    ) -> None:
+        self._leases = leases
+        self._intake = intake
+        self._logs = JobLogs(connection)
+        self._dead = DeadLetters(connection)
+        self._server = server
+        self._traces = traces
+        self._supervisor = supervisor
+        self._clock = clock
+        self._outbox: asyncio.Queue[Send | Drop] = asyncio.Queue()
+        self._cancels: dict[JobKey, asyncio.Future[CancelAnswer]] = {}
+        self._chains: dict[int, asyncio.Task[None]] = {}
+        """By stream sequence: the last thing that is being done about that job."""
+
+    def start(self) -> None:
+        self._supervisor.spawn("outbox", self._send_outbox())
+
+    def carry_out(self, actions: Sequence[Action]) -> None:
+        """Returns at once."""
+        for action in actions:
+            match action:
+                case Send() | Drop():
+                    self._outbox.put_nowait(action)
+                case Settle(job):
+                    self._chain(job, "settle", partial(self._intake.ack, job.stream_sequence))
+                case WriteEnd(job):
+                    self._chain(job, "end", partial(self._write_end, action))
+                case WriteDead(_, job):
+                    self._chain(job, "bury", partial(self._write_dead, action))
+                case CancelAnswer():
+                    waiting = self._cancels.pop(action.key, None)
+                    if waiting is not None and not waiting.done():
+                        waiting.set_result(action)
+
+    async def cancel(self, key: JobKey) -> CancelAnswer:
+        """Returns once the job's end is stored; several may ask for the same job."""
+        waiting = self._cancels.get(key)
+        if waiting is None:
+            waiting = self._cancels[key] = asyncio.get_running_loop().create_future()
+            self.carry_out(self._leases.cancel(key))
+        return await asyncio.shield(waiting)
+
+    async def finish(self) -> None:
+        """Returns once all that is under way with the broker is done."""
+        while self._chains:
+            await asyncio.wait(tuple(self._chains.values()))
+
+    def _chain(self, job: QueuedJob, name: str, work: Work) -> None:
+        """Does ``work`` once all earlier work on this job is done."""
+        before = self._chains.get(job.stream_sequence)
+        task = self._supervisor.spawn(f"{name} {job.stream_sequence}", _after(before, work))
+        self._chains[job.stream_sequence] = task
+
+        def done(_: asyncio.Task[None]) -> None:
+            if self._chains.get(job.stream_sequence) is task:
+                del self._chains[job.stream_sequence]
+
+        task.add_done_callback(done)
+
+    async def _send_outbox(self) -> None:
+        while True:
+            action = await self._outbox.get()
+            if isinstance(action, Drop):
+                self._server.drop(action.stream, action.reason)
+            elif isinstance(action.message, Grant):
+                self._server.send(action.stream, await self._complete(action.message))
+            else:
+                self._server.send(action.stream, action.message)
+
+    async def _complete(self, grant: Grant) -> Grant:
+        """The grant with its payload and its trace. A job that was deleted from the stream is granted empty: its
+        worker ends it as rejected, so that its client hears something."""
+        outstanding = self._leases.find(grant.key)
+        payload = outstanding.job.payload if outstanding else None
+        if payload is None:
+            payload = await self._fetch_payload(grant)
+        traceparent = self._traces.granted(outstanding, grant) if outstanding else grant.traceparent
+        return replace(grant, payload=payload, traceparent=traceparent)
+
+    async def _fetch_payload(self, grant: Grant) -> bytes:
+        while True:
+            try:
+                return await self._intake.get_payload(grant.stream_sequence)
+            except MessageMissing:
+                log.error("the job was deleted from the stream before it ran", extra=job_fields(grant.key))
+                return b""
+            except BrokerUnavailable as exc:
+                log.warning("%s; trying again", exc)
+                await asyncio.sleep(RETRY_SECONDS)
+
+    async def _write_end(self, action: WriteEnd) -> None:
+        job = action.job
+        waited = max(0.0, self._clock.now() - job.arrival_seconds)
+        usage = Usage(completion_tokens=job.num_output_tokens)
+        end = End(action.finish_reason, action.error, usage, Timings(queue_seconds=waited))
+        stored = await self._append_end(job, end)
+        outstanding = self._leases.find(job.key)
+        self.carry_out(self._leases.ended_by_leader(job.key, stored))
+        if outstanding is not None:
+            self._traces.ended(outstanding, stored)
+
+    async def _append_end(self, job: QueuedJob, end: End) -> FinishReason:
+        """The finish reason that the log holds then: a worker may have been faster."""
+        outcome = await append_end(self._logs, job.key, end, job.payload_hash)
+        if outcome.result is EndResult.ALREADY_ENDED and outcome.state.end is not None:
+            return outcome.state.end.finish_reason
+        return end.finish_reason
+
+    async def _write_dead(self, action: WriteDead) -> None:
+        job = action.job
+        payload = job.payload if job.payload is not None else await self._payload_of(job)
+        letter = DeadLetter(
+            job.key, action.model, action.reason, payload, job.stream_sequence, job.num_lost_attempts
+        )
+        await self.bury(letter)
+
+    async def _payload_of(self, job: QueuedJob) -> bytes:
+        try:
+            return await self._intake.get_payload(job.stream_sequence)
+        except (MessageMissing, BrokerUnavailable):
+            return b""
+
+    async def bury(self, letter: DeadLetter) -> None:
+        log.warning("dead letter: %s", letter.reason, extra=job_fields(letter.key))
+        while True:
+            try:
+                await self._dead.put(letter)
+            except BrokerError as exc:
+                log.warning("%s; trying again", exc)
+                await asyncio.sleep(RETRY_SECONDS)
+            else:
+                return
+
+
+async def _after(before: asyncio.Task[None] | None, work: Work) -> None:
+    if before is not None:
+        await asyncio.wait({before})
+    await work()

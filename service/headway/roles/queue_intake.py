@@ -1,0 +1,144 @@
+"""From a message of the JOBS stream to a job of the queue, or to an answer that says why not.
+
+A payload that is no job is answered like any other job, with an ``end`` record in its own log, and is then taken out
+of the stream. Where its identity cannot be known (it is not even JSON) there is a dead letter as well, under the
+reserved id of its stream sequence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Callable
+
+from headway.broker.config import BrokerConfig
+from headway.broker.connection import Connection
+from headway.broker.dead import DeadLetter
+from headway.broker.errors import BrokerUnavailable, PayloadRejected
+from headway.broker.intake import IncomingJob, JobsIntake
+from headway.broker.job_codec import decode_job, estimate_prompt_tokens, reserved_key
+from headway.broker.log_end import EndResult, append_end
+from headway.broker.log_store import JobLogs
+from headway.core.errors import RejectCode
+from headway.core.job import FinishReason, Job, JobKey
+from headway.core.leases import Leases
+from headway.core.queued_job import QueuedJob
+from headway.core.records import End, ErrorInfo
+from headway.roles.queue_actions import QueueActions
+from headway.roles.supervisor import Supervisor
+from headway.roles.wall_clock import WallClock
+from headway.telemetry.logs import job_fields
+
+log = logging.getLogger(__name__)
+
+FETCH_JOBS = 512
+FETCH_SECONDS = 5.0
+RETRY_SECONDS = 0.5
+MAX_REJECTIONS_IN_FLIGHT = 64
+
+
+class QueueIntake:
+    """Feeds one leader's state machine from the stream."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        models: frozenset[str],
+        intake: JobsIntake,
+        connection: Connection,
+        leases: Leases,
+        actions: QueueActions,
+        supervisor: Supervisor,
+        clock: WallClock,
+    ) -> None:
+        self._limits = config.job_limits
+        self._models = models
+        self._intake = intake
+        self._logs = JobLogs(connection)
+        self._leases = leases
+        self._actions = actions
+        self._supervisor = supervisor
+        self._clock = clock
+        self._rejections = asyncio.Semaphore(MAX_REJECTIONS_IN_FLIGHT)
+
+    async def run(self, on_caught_up: Callable[[], None]) -> None:
+        """For ever; raises `Deposed` when another leader has taken over. ``on_caught_up`` is called once, when every
+        job that lay in the stream at the start is in the queue."""
+        caught_up = False
+        while True:
+            if not caught_up and self._intake.num_unread == 0:
+                caught_up = True
+                on_caught_up()
+            try:
+                incoming = await self._intake.fetch(FETCH_JOBS, FETCH_SECONDS)
+            except BrokerUnavailable as exc:
+                log.warning("%s; trying again", exc)
+                await asyncio.sleep(RETRY_SECONDS)
+                continue
+            for message in incoming:
+                await self._take_in(message)
+            await asyncio.sleep(0)
+
+    async def _take_in(self, message: IncomingJob) -> None:
+        try:
+            job = self._decode(message)
+        except PayloadRejected as rejected:
+            await self._rejections.acquire()
+            self._supervisor.spawn(f"reject {message.stream_sequence}", self._reject(message, rejected))
+            return
+        self._actions.carry_out(self._leases.add(job.model, _queued(job, message), self._clock.now()))
+
+    def _decode(self, message: IncomingJob) -> Job:
+        job = decode_job(message.model, message.tenant, message.payload, message.stream_sequence, self._limits)
+        if message.model not in self._models:
+            served = ", ".join(sorted(self._models))
+            text = f"model {message.model!r} is not served here; the subject may name: {served}"
+            raise PayloadRejected(RejectCode.UNKNOWN_MODEL, "model", text, job.key, job.payload_hash)
+        return job
+
+    async def _reject(self, message: IncomingJob, rejected: PayloadRejected) -> None:
+        try:
+            await self._settle_rejected(message, rejected)
+        finally:
+            self._rejections.release()
+
+    async def _settle_rejected(self, message: IncomingJob, rejected: PayloadRejected) -> None:
+        key = rejected.key or reserved_key(message.tenant, message.stream_sequence)
+        log.info("rejected: %s", rejected, extra=job_fields(key, message.traceparent))
+        if rejected.key is None:
+            await self._bury(message, key, str(rejected))
+        if not await self._answer(key, message, rejected):
+            conflict = f"conflict: {key.tenant}/{key.id} is another job; and {rejected}"
+            await self._bury(message, key, conflict)
+        await self._intake.ack(message.stream_sequence)
+
+    async def _answer(self, key: JobKey, message: IncomingJob, rejected: PayloadRejected) -> bool:
+        """False if the log of that identity is another job's, which must be left alone."""
+        if self._leases.find(key) is not None:
+            return False
+        error = ErrorInfo(rejected.code, rejected.field, rejected.message)
+        payload_hash = rejected.payload_hash or hashlib.sha256(message.payload).hexdigest()
+        outcome = await append_end(self._logs, key, End(FinishReason.REJECTED, error), payload_hash)
+        return outcome.result is not EndResult.OTHER_JOB
+
+    async def _bury(self, message: IncomingJob, key: JobKey, reason: str) -> None:
+        letter = DeadLetter(key, message.model, reason, message.payload, message.stream_sequence)
+        await self._actions.bury(letter)
+
+
+def _queued(job: Job, message: IncomingJob) -> QueuedJob:
+    expires_at = None if job.deadline_seconds is None else message.arrival_seconds + job.deadline_seconds
+    return QueuedJob(
+        key=job.key,
+        stream_sequence=message.stream_sequence,
+        arrival_seconds=message.arrival_seconds,
+        num_prompt_tokens=estimate_prompt_tokens(job),
+        max_tokens=job.sampling.max_tokens,
+        priority=job.priority,
+        expected_tokens=job.expected_tokens,
+        expires_at=expires_at,
+        payload_hash=job.payload_hash,
+        traceparent=message.traceparent,
+        payload=message.payload,
+    )

@@ -1,0 +1,88 @@
+"""The background tasks of one process: named, watched, and ended together.
+
+A task that fails ends the whole role with its error, because half a role is worse than a restart; whatever may
+fail and go on handles its own errors. Shutdown is the role's business: it stops its parts in order and then calls
+`close`, which cancels what is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+from collections.abc import Coroutine, Iterator
+from typing import Any
+
+from headway.core.errors import HeadwayError
+
+log = logging.getLogger(__name__)
+
+
+class Supervisor:
+    """Owns the tasks of one role. Not thread-safe: used from one event loop."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def spawn(self, name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Runs ``work`` until it returns; if it raises, `run_until` raises the same."""
+        task = asyncio.create_task(work, name=f"{self._name}:{name}")
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    @property
+    def has_failed(self) -> bool:
+        return self._failure.done()
+
+    async def run_until(self, event: asyncio.Event) -> None:
+        """Waits for ``event``; raises the first error of any task."""
+        waiting = asyncio.create_task(event.wait(), name=f"{self._name}:event")
+        try:
+            await asyncio.wait((waiting, self._failure), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waiting.cancel()
+        if self._failure.done():
+            self._failure.result()
+
+    async def close(self) -> None:
+        """Cancels the tasks that still run, and those that they begin meanwhile, and waits for them."""
+        while tasks := tuple(self._tasks):
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        if self._failure.done():
+            self._failure.exception()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is None:
+            return
+        is_ours = isinstance(error, HeadwayError)
+        log.error("task %s failed: %s", task.get_name(), error, exc_info=None if is_ours else error)
+        if not self._failure.done():
+            self._failure.set_exception(error)
+
+
+@contextlib.contextmanager
+def stop_on_signals(stop: asyncio.Event) -> Iterator[None]:
+    """Sets ``stop`` on SIGTERM and SIGINT; a second one of the same kind acts as if this were not here."""
+    loop = asyncio.get_running_loop()
+
+    def first(number: signal.Signals) -> None:
+        loop.remove_signal_handler(number)
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, first, number)
+    try:
+        yield
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
