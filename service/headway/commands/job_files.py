@@ -1,0 +1,89 @@
+"""Where the jobs of `headway submit` come from: arguments, a file, or standard input."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from headway.commands.job_fields import check_id, check_names
+
+
+@dataclass(frozen=True, slots=True)
+class PromptStyle:
+    """How a prompt that is plain text becomes a job."""
+
+    is_raw: bool
+    """As the model's input itself; otherwise as the user's message of a chat."""
+    system: str | None = None
+    """The chat's first message."""
+
+    def fields(self, text: str) -> dict[str, Any]:
+        if self.is_raw:
+            return {"prompt": text}
+        system = [] if self.system is None else [{"role": "system", "content": self.system}]
+        return {"messages": [*system, {"role": "user", "content": text}]}
+
+
+@dataclass(frozen=True, slots=True)
+class JobRequest:
+    """One job to submit."""
+
+    title: str
+    """What a person recognises it by: its prompt, on one line."""
+    fields: dict[str, Any]
+
+
+def read_requests(
+    prompts: Iterable[str], file: Iterable[str] | None, style: PromptStyle, options: dict[str, Any]
+) -> list[JobRequest]:
+    """The jobs, in order; ``options`` are the fields for all that do not have them. Raises a usage error."""
+    requests = [_from_text(prompt, style, options) for prompt in prompts]
+    if file is None and not requests and not sys.stdin.isatty():
+        file = sys.stdin
+    requests += _from_lines(file or (), style, options)
+    if not requests:
+        raise click.UsageError("give a prompt, --file, or prompts on standard input, one per line")
+    return requests
+
+
+def _from_lines(lines: Iterable[str], style: PromptStyle, options: dict[str, Any]) -> Iterator[JobRequest]:
+    for number, line in enumerate(lines, start=1):
+        text = line.strip()
+        if text.startswith("{"):
+            yield _from_json(text, f"line {number}", options)
+        elif text:
+            yield _from_text(text, style, options)
+
+
+def _from_text(text: str, style: PromptStyle, options: dict[str, Any]) -> JobRequest:
+    if not text:
+        raise click.UsageError("a prompt must not be empty")
+    return JobRequest(_one_line(text), {**options, **style.fields(text)})
+
+
+def _from_json(text: str, where: str, options: dict[str, Any]) -> JobRequest:
+    try:
+        fields = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise click.UsageError(
+            f"{where}: begins like a JSON job, but {error.msg} at character {error.pos + 1}"
+        ) from error
+    check_names(fields, where)
+    check_id(fields.get("id"), where)
+    return JobRequest(_one_line(_title(fields)), {**options, **fields})
+
+
+def _title(fields: dict[str, Any]) -> str:
+    messages = fields.get("messages")
+    if isinstance(messages, list) and messages and isinstance(messages[-1], dict):
+        return str(messages[-1].get("content", ""))
+    return str(fields.get("prompt", ""))
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,55 @@
+"""`headway result`: read a job's output later."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from headway.commands.flags import SettingFlags, SettingsCommand, connection_flags
+from headway.commands.job_names import JobName, shown
+from headway.commands.job_output import Outcome, complain, print_json, print_stream
+from headway.commands.statuses import FAILED
+from headway.core.job import JobKey
+
+if TYPE_CHECKING:
+    from headway.broker.config import BrokerConfig
+
+
+@click.command("result", cls=SettingsCommand)
+@click.argument("job", metavar="TENANT/ID", type=JobName())
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object, once the job has ended.")
+@click.option(
+    "--timeout", type=click.FloatRange(min=0.0, min_open=True), default=60.0, show_default=True, help="Seconds to wait."
+)
+@connection_flags()
+def command(flags: SettingFlags, job: JobKey, as_json: bool, timeout: float) -> None:
+    """Read the output of a job again, from its beginning.
+
+    Any number of readers may do so until the results reach their age limit; a job that runs is followed. Without a
+    tenant the job is one of the tenant "default". The status is 1 if the job did not come to its end.
+    """
+    from headway.commands.running import run_interruptibly
+
+    try:
+        outcome = run_interruptibly(_read(flags.load().broker, job, as_json, timeout))
+    except TimeoutError:
+        message = f"{shown(job)}: has not ended in {timeout:g} s; it waits, runs, or never was (see --timeout)"
+        raise click.ClickException(message) from None
+    complain(outcome)
+    if not outcome.is_complete:
+        sys.exit(FAILED)
+
+
+async def _read(config: BrokerConfig, job: JobKey, as_json: bool, seconds: float) -> Outcome:
+    from headway.broker.client import Client
+
+    connecting = Client.connect(tenant=job.tenant, config=config, timeout_seconds=config.nats_timeout_seconds)
+    async with connecting as client, client.follow(job.id) as stream, asyncio.timeout(seconds):
+        if not as_json:
+            return await print_stream(stream)
+        outcome = Outcome(job, await stream.result())
+        print_json(outcome)
+        return outcome

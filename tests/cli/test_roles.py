@@ -1,0 +1,25 @@
+"""`headway queue` and `headway worker` as processes of their own."""
+
+import asyncio
+import re
+import signal
+
+ANY_PORT = "127.0.0.1:0"
+
+
+async def test_a_queue_and_a_worker_serve_a_job_and_end_with_status_0(own_nats, start, headway):
+    nats = ("--nats-url", own_nats.url)
+    with start("queue", *nats, "--lease-listen", ANY_PORT) as queue:
+        lines = await asyncio.to_thread(queue.read_until, "leases at")
+        address = re.search(r"leases at (\S+)", lines)[1]
+        with start("worker", *nats, "--lease-address", address, "--kv-memory", "64MiB") as worker:
+            done = await asyncio.to_thread(headway, "submit", *nats, "--max-tokens", "2", "Hello")
+            assert (done.returncode, done.stderr) == (0, "")
+            assert await asyncio.to_thread(worker.end_by, signal.SIGTERM) == 0
+        assert await asyncio.to_thread(queue.end_by, signal.SIGTERM) == 0
+
+
+def test_a_queue_that_waits_for_nats_says_so_and_can_be_ended(start):
+    with start("queue", "--nats-url", "nats://127.0.0.1:1", "--lease-listen", ANY_PORT) as queue:
+        assert "nats://127.0.0.1:1" in queue.read_until("cannot reach")
+        assert queue.end_by(signal.SIGTERM) == 0
