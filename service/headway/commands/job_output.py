@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import unicodedata
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +47,7 @@ async def print_stream(stream: JobStream) -> Outcome:
     """Prints the text to stdout while it comes, and figures to stderr if that is a terminal."""
     is_open_line = False
     async for chunk in stream:
-        click.echo(chunk.text, nl=False)
+        click.echo(printable(chunk.text) if sys.stdout.isatty() else chunk.text, nl=False)
         is_open_line = not chunk.text.endswith("\n") if chunk.text else is_open_line
     if is_open_line:
         click.echo()
@@ -54,6 +55,11 @@ async def print_stream(stream: JobStream) -> Outcome:
     if sys.stderr.isatty():
         click.secho(_figures(result), err=True, dim=True)
     return Outcome(stream.key, result)
+
+
+def printable(text: str) -> str:
+    """``text`` without control characters other than line breaks and tabs: a model must not steer the terminal."""
+    return "".join(char for char in text if char in "\n\t" or unicodedata.category(char) != "Cc")
 
 
 def complain(outcome: Outcome) -> None:

@@ -11,7 +11,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import ExitStack, suppress
 
 from headway.core.errors import EngineError
@@ -53,14 +53,14 @@ class EngineProcess:
                     case Ready() as ready:
                         return ready
         except BaseException:
-            await self._kill()
+            await self.kill()
             raise
 
     def send(self, command: Command) -> None:
         """Never waits. Lost if the child is dead, which `events` tells."""
         self._write(command)
 
-    async def events(self) -> AsyncIterator[StepReport]:
+    async def events(self) -> AsyncGenerator[StepReport, None]:
         """Reports until `stop`. Raises `EngineError` when the child ends in any other way."""
         while True:
             try:
@@ -137,7 +137,8 @@ class EngineProcess:
         with suppress(ProcessLookupError):
             self._process.send_signal(number)
 
-    async def _kill(self) -> None:
+    async def kill(self) -> None:
+        """End the child at once; for one that hangs."""
         assert self._process is not None, "started"
         assert self._writer is not None, "started"
         self._is_stopping = True
@@ -150,9 +151,11 @@ def child_environment(config: EngineConfig) -> dict[str, str]:
     """What must be set before the child loads torch.
 
     OpenMP's threads spin between parallel regions by default, which takes the cores from the I/O process (and from
-    other workers on the machine) without making a step faster.
+    other workers on the machine) without making a step faster. Progress bars of libraries would be drawn through
+    whatever the parent shows; `Loading` says what the start is busy with.
     """
     variables = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0", "TOKENIZERS_PARALLELISM": "false"}
+    variables["TQDM_DISABLE"] = "1"
     if config.num_threads is not None:
         variables["OMP_NUM_THREADS"] = str(config.num_threads)
     return variables
