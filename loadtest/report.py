@@ -1,0 +1,87 @@
+"""A run summed up: as JSON for machines (`loadtest.workload` lists the keys), as a few lines for people."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from headway.core.stats import StepStats
+from loadtest.recording import Recording
+from loadtest.statistics import summarise
+
+SHOWN_BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64)
+
+
+def build_report(recording: Recording) -> dict[str, Any]:
+    """Everything that was measured; what was run, and where, is the caller's to add."""
+    completed, log = recording.completed, recording.steps
+    duration = recording.duration_seconds
+    decodes = [step for step in log.steps if not step.num_prefill_tokens]
+    prefills = [step for step in log.steps if step.num_prefill_tokens]
+    return {
+        "num_requests": len(recording.timelines),
+        "num_completed": len(completed),
+        "num_output_tokens": recording.num_output_tokens,
+        "duration_seconds": duration,
+        "output_tokens_per_s": recording.num_output_tokens / duration if duration else 0.0,
+        "ttft_seconds": _summary(timeline.ttft_seconds for timeline in completed),
+        "tpot_seconds": _summary(timeline.tpot_seconds for timeline in completed),
+        "e2e_seconds": _summary(timeline.e2e_seconds for timeline in completed),
+        "step_seconds": _by_batch_size(decodes),
+        "prefill_step_seconds": _of_steps(prefills),
+        "schedule_seconds": _summary(step.schedule_seconds for step in log.steps),
+        "num_steps": len(log.steps),
+        "num_prefill_tokens": sum(step.num_prefill_tokens for step in log.steps),
+        "slot_utilisation": log.slot_utilisation,
+        "num_preemptions": log.since_first("num_preemptions_total"),
+        "num_recomputed_tokens": log.since_first("num_recomputed_tokens_total"),
+        "cpu_seconds": dict(recording.cpu_seconds),
+    }
+
+
+def to_text(report: Mapping[str, Any]) -> str:
+    return "\n".join(_lines(report))
+
+
+def _lines(report: Mapping[str, Any]) -> Iterable[str]:
+    yield (
+        f"{report['num_completed']} of {report['num_requests']} requests, {report['num_output_tokens']} output tokens"
+        f" in {report['duration_seconds']:.2f} s: {report['output_tokens_per_s']:.1f} output tokens/s"
+    )
+    yield f"{'':14}{'mean':>9}{'p50':>9}{'p90':>9}{'p99':>9}"
+    for name, key in (("first token", "ttft_seconds"), ("per token", "tpot_seconds"), ("end to end", "e2e_seconds")):
+        yield _row(name, report[key])
+    for size in SHOWN_BATCH_SIZES:
+        if summary := report["step_seconds"].get(str(size)):
+            yield _row(f"decode {size}", summary)
+    yield _row("with prefill", report["prefill_step_seconds"])
+    yield _row("scheduling", report["schedule_seconds"])
+    if report["slot_utilisation"] is not None:
+        yield f"slots used: {report['slot_utilisation']:.0%}; preemptions: {report['num_preemptions']}"
+    yield "CPU seconds: " + ", ".join(f"{name} {seconds:.2f}" for name, seconds in report["cpu_seconds"].items())
+
+
+def _row(name: str, summary: Mapping[str, float] | None) -> str:
+    if summary is None:
+        return f"{name:14}{'-':>9}"
+    numbers = "".join(f"{summary[key] * 1000:9.1f}" for key in ("mean", "p50", "p90", "p99"))
+    return f"{name:14}{numbers}  ms"
+
+
+def _by_batch_size(steps: Iterable[StepStats]) -> dict[str, dict[str, float] | None]:
+    sizes: defaultdict[int, list[StepStats]] = defaultdict(list)
+    for step in steps:
+        sizes[step.num_sequences].append(step)
+    return {str(size): _of_steps(sizes[size]) for size in sorted(sizes)}
+
+
+def _of_steps(steps: list[StepStats]) -> dict[str, float] | None:
+    summary = _summary(step.seconds for step in steps)
+    return None if summary is None else {"num_steps": len(steps), **summary}
+
+
+def _summary(values: Iterable[float | None]) -> dict[str, float] | None:
+    summary = summarise(values)
+    return None if summary is None else asdict(summary)
