@@ -27,6 +27,7 @@ from headway.broker.errors import (
     WRONG_LAST_SEQUENCE,
     BrokerUnavailable,
     MessageMissing,
+    RecordInvalid,
     TooLarge,
     UnknownKind,
     translated,
@@ -157,7 +158,7 @@ class JobLogs:
                 message = await self._connection.js.get_last_msg(RESULTS, log_subject(key))
         except MessageMissing:
             return None
-        return stored_record(message.seq or 0, message.data or b"", message.headers)
+        return _readable_record(message.seq or 0, message.data or b"", message.headers)
 
     async def _read_on(self, state: LogState) -> bool:
         """Fold the next page into the state. False: there was nothing, or no connection."""
@@ -167,7 +168,7 @@ class JobLogs:
             self._go_on_after(exc)
             return False
         for message in messages:
-            state.add(stored_record(message.metadata.sequence.stream, message.data, message.headers))
+            state.add(_readable_record(message.metadata.sequence.stream, message.data, message.headers))
         return bool(messages)
 
     def _go_on_after(self, exc: BrokerUnavailable) -> None:
@@ -190,3 +191,12 @@ def stored_record(sequence: int, data: bytes, headers: Mapping[str, str] | None)
     except UnknownKind:
         record = None
     return StoredRecord(sequence, record, headers.get(WRITE_HEADER), headers.get(HASH_HEADER))
+
+
+def _readable_record(sequence: int, data: bytes, headers: Mapping[str, str] | None) -> StoredRecord:
+    """As `stored_record`, but one log that somebody else has spoilt must not stop those who write all the others."""
+    try:
+        return stored_record(sequence, data, headers)
+    except RecordInvalid as exc:
+        log.error("record %d of a log is skipped: %s", sequence, exc)
+        return StoredRecord(sequence, None)

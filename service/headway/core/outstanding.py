@@ -32,7 +32,6 @@ from headway.core.queued_job import QueuedJob
 from headway.core.records import ErrorInfo
 from headway.core.waiting_jobs import WaitingJobs
 
-
 WHOLE = (FinishReason.STOP, FinishReason.LENGTH)
 """Ends of jobs that ran as long as they were meant to."""
 

@@ -161,9 +161,7 @@ class QueueActions:
     async def _write_dead(self, action: WriteDead) -> None:
         job = action.job
         payload = job.payload if job.payload is not None else await self._payload_of(job)
-        letter = DeadLetter(
-            job.key, action.model, action.reason, payload, job.stream_sequence, job.num_lost_attempts
-        )
+        letter = DeadLetter(job.key, action.model, action.reason, payload, job.stream_sequence, job.num_lost_attempts)
         await self.bury(letter)
 
     async def _payload_of(self, job: QueuedJob) -> bytes:
