@@ -123,3 +123,21 @@ async def test_errors_of_the_library_become_ours_with_the_cause(connection: Conn
     assert (refused.value.operation, refused.value.code) == ("look", 404)
     with pytest.raises(BrokerUnavailable), translated("ask"):
         await connection.client.request("nobody.listens", b"", timeout=1)
+
+
+@pytest.mark.parametrize("is_noticed", [False, True])
+async def test_closing_without_a_server_leaves_no_task_behind(
+    own_nats: EmbeddedNats, eventually: Eventually, is_noticed: bool
+) -> None:
+    async def ignore(message: object) -> None: ...
+
+    tasks = asyncio.all_tasks()
+    connection = await connect(config_for(own_nats), "tests")
+    await connection.client.subscribe("any", cb=ignore)
+    await connection.client.flush()
+    await own_nats.stop(kill=True)
+    if is_noticed:
+        await eventually(lambda: not connection.state.connected)
+    await connection.client.publish("any", b"pending")
+    await connection.close()
+    await eventually(lambda: asyncio.all_tasks() <= tasks)

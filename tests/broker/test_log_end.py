@@ -8,6 +8,7 @@ from headway.broker.connection import Connection
 from headway.broker.log_end import EndResult, append_end
 from headway.broker.log_store import JobLogs
 from headway.broker.log_writer import LogWriter
+from headway.broker.streams import RESULTS, log_subject
 from headway.core.job import FinishReason, JobKey
 from headway.core.records import Attempt, End, GrantToken, Usage
 
@@ -50,3 +51,14 @@ async def test_the_end_of_a_lost_attempt_counts_what_was_delivered(logs: JobLogs
     await writer.flush()
     outcome = await append_end(logs, KEY, End(FinishReason.CANCELLED), "mine")
     assert outcome.state.end == End(FinishReason.CANCELLED, usage=Usage(completion_tokens=2))
+
+
+async def test_a_log_that_lost_its_first_records_is_ended_all_the_same(logs: JobLogs, connection: Connection) -> None:
+    writer = await attempted(logs)
+    for text in ("a", "b"):
+        writer.tokens([5], text)
+        await writer.flush()
+    await connection.js.purge_stream(RESULTS, subject=log_subject(KEY), keep=1)
+    first = await append_end(logs, KEY, EXPIRED, "mine")
+    again = await append_end(logs, KEY, EXPIRED, "mine")
+    assert (first.result, again.result) == (EndResult.WRITTEN, EndResult.ALREADY_ENDED)

@@ -124,6 +124,16 @@ def test_nothing_is_granted_until_the_workers_of_the_last_leader_have_said_hello
     assert book.grants(leader.connect(hello("w2"))[1])
 
 
+def test_the_grace_begins_anew_when_the_stream_was_read(make_leader, book):
+    leader = make_leader(terms=LeaseTerms(grace_seconds=5), last_seen=LastSeen(workers=None))
+    leader.add()
+    leader.connect()
+    leader.now += 4
+    leader.leases.restart_grace(leader.now)
+    assert not book.grants(leader.tick(4))
+    assert book.grants(leader.tick(1))
+
+
 def test_the_grace_ends_with_time(make_leader, book):
     leader = make_leader(terms=LeaseTerms(grace_seconds=5), last_seen=LastSeen(workers=None))
     leader.add()

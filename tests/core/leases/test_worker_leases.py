@@ -72,6 +72,11 @@ def test_an_idle_worker_offers_all_its_pages_and_prefetch_on_top_of_its_slots(le
     assert leases.demand(stats(admissible=90)) == Demand(6, 100, 0)
 
 
+def test_a_worker_without_an_engine_asks_for_nothing(leases):
+    leases.accept(grant(3))
+    assert leases.demand(None) == Demand(0, 0, 3)
+
+
 def test_granted_jobs_count_before_the_engine_knows_them(leases):
     """A payload of 64 bytes is taken for 17 tokens: two pages with the one that comes next."""
     leases.accept(grant(1, num_bytes=64))

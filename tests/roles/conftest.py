@@ -1,0 +1,348 @@
+"""Real parts for the roles: a nats-server, the queue, workers with an engine child each, and a tiny model.
+
+Everything of this folder runs in one event loop, since the parts that tests share live as long as the session. What
+a test may stop or break it makes for itself (`make_queue`, `make_worker`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import gc
+import itertools
+import json
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import nats
+import pytest
+import pytest_asyncio
+import torch
+from nats.aio.client import Client as NatsClient
+from nats.aio.msg import Msg
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedTokenizerFast
+
+from headway.broker.config import BrokerConfig
+from headway.broker.embedded import EmbeddedNats
+from headway.core.lease_terms import LeaseTerms
+from headway.core.scheduler_config import SchedulerConfig
+from headway.engine.config import Device, DType, EngineConfig
+from headway.lease.config import LeaseConfig
+from headway.lease.health import HealthServer
+from headway.roles.local import LocalRole
+from headway.roles.queue import QueueRole
+from headway.roles.worker import WorkerRole
+from headway.settings import Settings
+from headway.settings.roles import RolesConfig
+
+CHARACTERS = [chr(code) for code in range(32, 127)]
+SPECIAL = ["<unk>", "<s>", "</s>"]
+CHAT_TEMPLATE = "{% for message in messages %}[{{ message.role }}] {{ message.content }}{% endfor %}"
+MAX_MODEL_LEN = 1024
+MAX_NUM_SEQS = 4
+TIMEOUT_SECONDS = 60.0
+
+_ids = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Llama of two layers with random weights, one token per character, as it would come from the hub."""
+    folder = tmp_path_factory.mktemp("tiny-model")
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=len(SPECIAL) + len(CHARACTERS),
+        hidden_size=64,
+        intermediate_size=96,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=MAX_MODEL_LEN,
+        initializer_range=0.3,  # tied embeddings of small weights would repeat one character for ever
+        tie_word_embeddings=False,
+        bos_token_id=1,
+        eos_token_id=2,
+        dtype="float32",
+    )
+    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    vocabulary = {token: index for index, token in enumerate([*SPECIAL, *CHARACTERS])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("(?m)."), "isolated")
+    tokenizer.decoder = decoders.Fuse()
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, eos_token="</s>", unk_token="<unk>", chat_template=CHAT_TEMPLATE
+    ).save_pretrained(folder)
+    gc.freeze()  # torch and transformers are a million objects, which the collection after every test need not see
+    return folder
+
+
+@pytest.fixture(scope="session")
+def settings(tiny_model: Path) -> Settings:
+    """As users have them, but for a tiny model computed exactly, and with little patience."""
+    return Settings(
+        engine=EngineConfig(
+            model=str(tiny_model), device=Device.CPU, dtype=DType.FLOAT64, kv_memory="16MiB", num_threads=1
+        ),
+        scheduler=SchedulerConfig(max_num_seqs=MAX_NUM_SEQS, max_num_batched_tokens=256, max_prefill_chunk=64),
+        broker=BrokerConfig(chunk_interval_seconds=0.005, nats_timeout_seconds=2.0),
+        lease=LeaseConfig(lease_listen="127.0.0.1:0", lease_max_backoff_seconds=0.2),
+        lease_terms=LeaseTerms(grace_seconds=10.0),
+        roles=RolesConfig(progress_seconds=0.05, save_seconds=0.1, drain_seconds=10.0),
+    )
+
+
+# -- what goes over the wire, without any library of ours ------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Log:
+    """The records of one job as a plain subscriber sees them."""
+
+    records: list[dict[str, Any]]
+
+    @property
+    def kinds(self) -> list[str]:
+        """``tokens`` in a row count once."""
+        return [kind for kind, _ in itertools.groupby(record["kind"] for record in self.records)]
+
+    def of_kind(self, kind: str) -> list[dict[str, Any]]:
+        return [record for record in self.records if record["kind"] == kind]
+
+    @property
+    def token_ids(self) -> list[int]:
+        return [token_id for record in self.of_kind("tokens") for token_id in record["token_ids"]]
+
+    @property
+    def text(self) -> str:
+        return "".join(record["text"] for record in self.of_kind("tokens"))
+
+    @property
+    def end(self) -> dict[str, Any]:
+        (end,) = self.of_kind("end")
+        return end
+
+    @property
+    def error(self) -> tuple[str, str | None]:
+        """Code and field."""
+        return self.end["error"]["code"], self.end["error"].get("field")
+
+
+@dataclass
+class Wire:
+    """Bare nats-py: publishes payloads, and keeps every record of every job in the order of the stream."""
+
+    client: NatsClient
+    attempts: list[tuple[str, str]] = field(default_factory=list)
+    """(tenant, id) of every ``attempt`` record, as they came."""
+    _logs: dict[tuple[str, str], list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
+    _news: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def publish(
+        self,
+        tenant: str,
+        job: Mapping[str, Any] | bytes,
+        model: str = "default",
+        headers: dict[str, str] | None = None,
+    ) -> int:
+        """Returns the stream sequence."""
+        payload = job if isinstance(job, bytes) else json.dumps(job).encode()
+        ack = await self.client.jetstream().publish(f"headway.jobs.{model}.{tenant}", payload, headers=headers)
+        return ack.seq
+
+    async def publish_all(self, jobs: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
+        """Jobs by tenant, all at once: without waiting for the stream to acknowledge each."""
+        for tenant, job in jobs:
+            await self.client.publish(f"headway.jobs.default.{tenant}", json.dumps(job).encode())
+
+    async def run(self, tenant: str, job_id: str, **fields: Any) -> Log:
+        await self.publish(tenant, make_job(id=job_id, **fields))
+        return await self.ended(tenant, job_id)
+
+    def log(self, tenant: str, job_id: str) -> Log:
+        return Log(list(self._logs[tenant, job_id]))
+
+    async def ended(self, tenant: str, job_id: str) -> Log:
+        await self.until(lambda: bool(self.log(tenant, job_id).of_kind("end")))
+        return self.log(tenant, job_id)
+
+    async def has_tokens(self, tenant: str, job_id: str) -> None:
+        await self.until(lambda: bool(self.log(tenant, job_id).of_kind("tokens")))
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Looks again after every record."""
+        async with asyncio.timeout(TIMEOUT_SECONDS):
+            while not condition():
+                self._news.clear()
+                await self._news.wait()
+
+    async def num_jobs(self) -> int:
+        """In the stream: those whose end is not acknowledged."""
+        return (await self.client.jetstream().stream_info("HEADWAY_JOBS")).state.messages
+
+    async def dead_reasons(self, tenant: str, job_id: str) -> list[str]:
+        """Of all dead letters of this identity."""
+        subject, js = f"headway.dead.{tenant}.{job_id}", self.client.jetstream()
+        state = (await js.stream_info("HEADWAY_DEAD", subjects_filter=subject)).state
+        subscription = await js.subscribe(subject, ordered_consumer=True)
+        messages = [await subscription.next_msg() for _ in range((state.subjects or {}).get(subject, 0))]
+        await subscription.unsubscribe()
+        return [(message.headers or {})["Headway-Reason"] for message in messages]
+
+    async def take(self, message: Msg) -> None:
+        _, _, tenant, job_id = message.subject.split(".")
+        record = json.loads(message.data)
+        self._logs[tenant, job_id].append(record)
+        if record["kind"] == "attempt":
+            self.attempts.append((tenant, job_id))
+        self._news.set()
+
+
+def make_job(**fields: Any) -> dict[str, Any]:
+    """Greedy, of a known length."""
+    return {"prompt": "Hello", "max_tokens": 12, "temperature": 0, "ignore_eos": True, **fields}
+
+
+@pytest.fixture(scope="session")
+def job() -> Callable[..., dict[str, Any]]:
+    return make_job
+
+
+@pytest.fixture(scope="session")
+def open_wire() -> Callable[[str], Awaitable[Wire]]:
+    """The address of a NATS → a `Wire` that hears all results."""
+
+    async def open_(url: str) -> Wire:
+        wire = Wire(await nats.connect(url))
+        await wire.client.subscribe("headway.results.>", cb=wire.take)
+        await wire.client.flush()
+        return wire
+
+    return open_
+
+
+@pytest.fixture
+def tenant() -> str:
+    """One that no other test has used."""
+    return f"tenant-{next(_ids)}"
+
+
+# -- everything in one, shared by the tests that break nothing -------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def spans() -> InMemorySpanExporter:
+    """The spans of `local`."""
+    return InMemorySpanExporter()
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def local(
+    settings: Settings, tmp_path_factory: pytest.TempPathFactory, spans: InMemorySpanExporter
+) -> AsyncIterator[LocalRole]:
+    async with LocalRole(settings, tmp_path_factory.mktemp("local-nats"), span_exporter=spans) as local:
+        yield local
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def wire(local: LocalRole, open_wire: Callable[[str], Awaitable[Wire]]) -> AsyncIterator[Wire]:
+    wire = await open_wire(local.nats.url)
+    yield wire
+    await wire.client.close()
+
+
+# -- parts one by one ------------------------------------------------------------------------------------------------
+
+
+OnProbes = Callable[[HealthServer], None]
+
+
+@dataclass
+class Parts:
+    """A NATS server of the tests' own, and queues and workers on it. Those that still run are closed at the end."""
+
+    settings: Settings
+    nats: EmbeddedNats
+    wire: Wire
+    stack: AsyncExitStack
+    lease_port: int = 0
+    """Of the first queue; its successors listen there too."""
+
+    async def queue(self, on_probes: OnProbes = lambda health: None, **groups: Mapping[str, Any]) -> QueueRole:
+        """Groups of settings by name, each with the fields that differ: ``queue={"policy": "sjf"}``.
+
+        ``on_probes`` gets the role's probes before it starts.
+        """
+        lease = {"lease_listen": f"127.0.0.1:{self.lease_port}", **groups.pop("lease", {})}
+        role = QueueRole(self._with(lease=lease, **groups))
+        self.stack.push_async_callback(role.close)
+        on_probes(role.health)
+        await role.start()
+        self.lease_port = int(role.server.address.rpartition(":")[2])
+        return role
+
+    async def worker(self, on_probes: OnProbes = lambda health: None, **groups: Mapping[str, Any]) -> WorkerRole:
+        """Returns once a queue has welcomed it."""
+        role = WorkerRole(self.worker_settings(**groups))
+        self.stack.push_async_callback(role.close)
+        on_probes(role.health)
+        await role.start()
+        return role
+
+    def worker_settings(self, **groups: Mapping[str, Any]) -> Settings:
+        lease = {"lease_address": f"127.0.0.1:{self.lease_port or 1}", **groups.pop("lease", {})}
+        return self._with(lease=lease, **groups)
+
+    def _with(self, **groups: Mapping[str, Any]) -> Settings:
+        broker = {"nats_url": self.nats.url, **groups.pop("broker", {})}
+        changed = {
+            name: dataclasses.replace(getattr(self.settings, name), **fields)
+            for name, fields in {**groups, "broker": broker}.items()
+        }
+        return dataclasses.replace(self.settings, **changed)
+
+
+OpenParts = Callable[[], AbstractAsyncContextManager[Parts]]
+
+
+@pytest.fixture(scope="session")
+def open_parts(
+    settings: Settings, tmp_path_factory: pytest.TempPathFactory, open_wire: Callable[[str], Awaitable[Wire]]
+) -> OpenParts:
+    """For parts that several tests share."""
+
+    @asynccontextmanager
+    async def open_() -> AsyncIterator[Parts]:
+        tasks = asyncio.all_tasks()
+        async with AsyncExitStack() as stack:
+            nats_server = await stack.enter_async_context(EmbeddedNats(tmp_path_factory.mktemp("nats")))
+            wire = await open_wire(nats_server.url)
+            stack.push_async_callback(wire.client.close)
+            yield Parts(settings, nats_server, wire, stack)
+        left = asyncio.all_tasks() - tasks - {asyncio.current_task()}
+        assert not left, f"tasks are left: {left}"
+
+    return open_
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def parts(open_parts: OpenParts) -> AsyncIterator[Parts]:
+    async with open_parts() as parts:
+        yield parts
+
+
+# -- no task is left behind, no exception unseen ---------------------------------------------------------------------
+
+
+@pytest.fixture(autouse=True)
+def no_complaints_of_asyncio(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """'Task was destroyed but it is pending', 'exception was never retrieved' and the like are faults."""
+    yield
+    gc.collect()
+    records = [*caplog.get_records("setup"), *caplog.get_records("call"), *caplog.records]
+    assert [record.getMessage() for record in records if record.name == "asyncio"] == []

@@ -1,0 +1,52 @@
+"""The background tasks of a role."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+
+import pytest
+
+from headway.roles.supervisor import Supervisor, stop_on_signals
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+async def fail() -> None:
+    raise ValueError("broken")
+
+
+async def test_the_failure_of_a_task_ends_the_role() -> None:
+    supervisor = Supervisor("test")
+    supervisor.spawn("broken", fail())
+    with pytest.raises(ValueError, match="broken"):
+        await supervisor.run_until(asyncio.Event())
+    assert supervisor.has_failed
+    await supervisor.close()
+
+
+async def test_closing_ends_the_tasks_that_begin_meanwhile_too() -> None:
+    supervisor = Supervisor("test")
+    began = asyncio.Event()
+
+    async def begin_another() -> None:
+        try:
+            began.set()
+            await asyncio.Event().wait()
+        finally:
+            supervisor.spawn("another", asyncio.Event().wait())  # type: ignore[arg-type]
+
+    supervisor.spawn("first", begin_another())
+    await supervisor.run_until(began)
+    await supervisor.close()
+    assert [task for task in asyncio.all_tasks() if task.get_name().startswith("test:")] == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_asks_the_role_to_stop(number: signal.Signals) -> None:
+    stop = asyncio.Event()
+    with stop_on_signals(stop):
+        os.kill(os.getpid(), number)
+        async with asyncio.timeout(10):
+            await stop.wait()

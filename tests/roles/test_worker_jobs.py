@@ -1,0 +1,144 @@
+"""The way of a job through the worker where events come close together: a real log, and both neighbours by hand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+
+import pytest
+
+from headway.broker.connection import Connection
+from headway.broker.log_store import JobLogs
+from headway.core.job import FinishReason, JobKey
+from headway.core.lease_messages import CancelJob, Ended, Grant, Recall, Returned, WorkerMessage
+from headway.core.records import GrantToken
+from headway.core.worker_leases import WorkerFacts, WorkerLeases
+from headway.engine.messages import Command, Submit
+from headway.roles.supervisor import Supervisor
+from headway.roles.worker_jobs import WorkerJobs
+from headway.telemetry.config import TelemetryConfig
+from headway.telemetry.telemetry import Telemetry
+
+KEY = JobKey("acme", "a1")
+TOKEN = GrantToken(1, 1)
+FACTS = WorkerFacts("incarnation", "worker", "default", page_size=16, num_pages=64, max_num_seqs=4)
+PAYLOAD = json.dumps({"id": KEY.id, "prompt": "Hello", "max_tokens": 8}).encode()
+Eventually = Callable[..., Awaitable[None]]
+
+
+@dataclass
+class Bench:
+    """What the worker's jobs say to the engine and to the leader."""
+
+    jobs: WorkerJobs
+    logs: JobLogs
+    to_engine: list[Command] = field(default_factory=list)
+    to_leader: list[WorkerMessage] = field(default_factory=list)
+
+    def grant(self, token: GrantToken = TOKEN) -> None:
+        self.jobs.grant(Grant(KEY, token, 1, PAYLOAD, arrival_seconds=0.0, queue_seconds=0.0))
+
+
+@pytest.fixture
+def telemetry() -> Iterator[Telemetry]:
+    with closing(Telemetry(TelemetryConfig(), "worker", "worker", None)) as telemetry:
+        yield telemetry
+
+
+@pytest.fixture
+async def bench(connection: Connection, telemetry: Telemetry) -> AsyncIterator[Bench]:
+    to_engine: list[Command] = []
+    to_leader: list[WorkerMessage] = []
+    supervisor = Supervisor("test")
+    jobs = WorkerJobs(
+        connection.config,
+        FACTS.model,
+        FACTS.name,
+        connection,
+        WorkerLeases(FACTS, prefetch=2),
+        supervisor,
+        telemetry.tracer,
+        telemetry.metrics.worker(FACTS.model),
+        to_engine.append,
+        to_leader.append,
+    )
+    yield Bench(jobs, JobLogs(connection), to_engine, to_leader)
+    assert not supervisor.has_failed
+    await supervisor.close()
+
+
+async def test_a_granted_job_is_attempted_in_its_log_before_the_engine_gets_it(
+    bench: Bench, eventually: Eventually
+) -> None:
+    bench.grant()
+    await eventually(lambda: bool(bench.to_engine))
+    (submit,) = bench.to_engine
+    assert isinstance(submit, Submit)
+    assert (await bench.logs.read(KEY)).num_attempts == 1
+
+
+async def test_a_cancel_right_behind_the_grant_ends_the_job(bench: Bench, eventually: Eventually) -> None:
+    bench.grant()
+    bench.jobs.cancel(CancelJob(KEY, TOKEN, FinishReason.CANCELLED))
+    await eventually(lambda: bool(bench.to_leader))
+    assert bench.to_leader == [Ended(KEY, TOKEN, FinishReason.CANCELLED)]
+    end = (await bench.logs.read(KEY)).end
+    assert end is not None
+    assert end.finish_reason is FinishReason.CANCELLED
+    assert bench.to_engine == []
+
+
+async def test_a_cancel_that_names_another_grant_changes_nothing(bench: Bench, eventually: Eventually) -> None:
+    bench.grant()
+    bench.jobs.cancel(CancelJob(KEY, GrantToken(1, 9), FinishReason.CANCELLED))
+    await eventually(lambda: bool(bench.to_engine))
+    assert bench.to_leader == []
+
+
+@pytest.mark.parametrize("way", ["recall", "stop"])
+async def test_a_job_that_is_wanted_back_before_the_engine_has_it_is_released(
+    bench: Bench, eventually: Eventually, way: str
+) -> None:
+    bench.grant()
+    if way == "recall":
+        bench.jobs.recall(Recall(KEY, TOKEN))
+    else:
+        bench.jobs.hand_back_all("the worker is stopping")
+    await eventually(lambda: bool(bench.to_leader))
+    (returned,) = bench.to_leader
+    assert isinstance(returned, Returned)
+    assert returned.num_lost_attempts == 0
+    state = await bench.logs.read(KEY)
+    assert (state.num_attempts, state.num_released) == (1, 1)
+    assert (bench.to_engine, len(bench.jobs)) == ([], 0)
+
+
+async def test_a_grant_that_finds_no_engine_goes_back_before_it_has_an_attempt(
+    bench: Bench, eventually: Eventually
+) -> None:
+    await bench.jobs.engine_gone("killed")
+    bench.grant()
+    await eventually(lambda: bool(bench.to_leader))
+    assert isinstance(bench.to_leader[0], Returned)
+    assert (await bench.logs.read(KEY)).is_empty
+
+
+async def test_an_engine_that_dies_while_the_attempt_is_written_costs_the_job_none(
+    bench: Bench, eventually: Eventually
+) -> None:
+    bench.grant()
+    await bench.jobs.engine_gone("killed")
+    await eventually(lambda: bool(bench.to_leader))
+    (returned,) = bench.to_leader
+    assert isinstance(returned, Returned)
+    assert returned.num_lost_attempts == 0
+    assert bench.to_engine == []
+
+
+async def test_an_engine_that_dies_under_a_job_costs_it_an_attempt(bench: Bench, eventually: Eventually) -> None:
+    bench.grant()
+    await eventually(lambda: bool(bench.to_engine))
+    await bench.jobs.engine_gone("killed")
+    assert bench.to_leader == [Returned(KEY, TOKEN, "killed", num_lost_attempts=1)]
