@@ -119,3 +119,18 @@ async def test_the_metrics_have_the_names_that_others_rely_on(
     assert f'tenant="{tenant}"' in worker
     for state in ("free", "cached", "used"):
         assert f'headway_pages{{model="default",state="{state}"}}' in worker
+
+
+async def test_the_ends_that_the_queue_writes_itself_are_counted_too(
+    local: LocalRole, wire: Any, tenant: str, eventually: Eventually
+) -> None:
+    await wire.run(tenant, "a1", max_tokens=-1)
+
+    async def is_counted() -> bool:
+        lines = (await scrape(local.queue.telemetry.metrics.address)).splitlines()
+        return any(
+            line.startswith("headway_ended_jobs_total") and 'finish_reason="rejected"' in line and f'"{tenant}"' in line
+            for line in lines
+        )
+
+    await eventually(is_counted)

@@ -12,8 +12,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-import time
-from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
 from opentelemetry.sdk.trace.export import SpanExporter
@@ -24,18 +22,18 @@ from headway.broker.intake import JobsIntake
 from headway.broker.state import StateStore
 from headway.broker.streams import ensure_streams
 from headway.core.errors import BrokerError
-from headway.core.lease_actions import Action, Send, Settle
-from headway.core.lease_messages import Demand, Ended, Grant, Hello, WorkerMessage
+from headway.core.lease_actions import Settle
+from headway.core.lease_messages import Demand, Ended, Hello, WorkerMessage
 from headway.core.leases import Leases
-from headway.core.queue import JobQueue
-from headway.core.status import LastSeen, QueueStatus, WorkerCapacity
+from headway.core.status import QueueStatus
 from headway.lease.health import HealthServer
 from headway.lease.server import LeaseServer
 from headway.roles.broker_watch import fail_when_closed
-from headway.roles.job_traces import LeaderTraces
+from headway.roles.leader_telemetry import LeaderTelemetry
 from headway.roles.probes import Probes
 from headway.roles.queue_actions import QueueActions
 from headway.roles.queue_intake import QueueIntake
+from headway.roles.succession import Succession
 from headway.roles.supervisor import Supervisor
 from headway.roles.wall_clock import WallClock
 from headway.settings import Settings
@@ -64,14 +62,11 @@ class QueueRole:
         self.health = HealthServer(settings.lease)
         self._probes = Probes(self.health, NATS, LEADING)
         self.server = LeaseServer(settings.lease, self)
-        self._asked_at: dict[int, float] = {}
-        """By stream: when its worker last asked for jobs and has got none since."""
         self._is_leading = False
         self._leases: Leases
         self._actions: QueueActions
-        self._state: StateStore
-        self._queues: dict[str, JobQueue]
-        self._traces: LeaderTraces
+        self._succession: Succession
+        self._leader_telemetry: LeaderTelemetry
 
     async def start(self) -> None:
         """Waits for NATS and for its streams, for ever, saying why in the readiness probe meanwhile."""
@@ -115,38 +110,22 @@ class QueueRole:
 
     async def _take_over(self, connection: Connection) -> JobsIntake:
         await ensure_streams(connection.js, self._settings.broker)
-        self._state = StateStore(connection.js)
-        last_seen = await self._last_seen()
-        intake = JobsIntake(connection)
-        epoch = await self._state.raise_epoch(above=await intake.latest_epoch())
-        self._queues = await self._restored_queues()
+        store, intake = StateStore(connection.js), JobsIntake(connection)
+        self._succession = Succession(store, self._settings.roles.models)
+        last_seen = await self._succession.last_seen()
+        epoch = await store.raise_epoch(above=await intake.latest_epoch())
+        queues = await self._succession.queues(self._settings.queue)
         await intake.takeover(epoch)
         self._parts.push_async_callback(intake.close)
-        self._leases = Leases(epoch, self._queues, self._settings.lease_terms, self._clock.now(), last_seen)
+        self._leases = Leases(epoch, queues, self._settings.lease_terms, self._clock.now(), last_seen)
         return intake
-
-    async def _restored_queues(self) -> dict[str, JobQueue]:
-        queues = {model: JobQueue(self._settings.queue) for model in self._settings.roles.models}
-        for model, queue in queues.items():
-            saved = await self._state.counters(model)
-            if saved is not None:
-                queue.restore_counters(saved.counters)
-        return queues
-
-    async def _last_seen(self) -> LastSeen:
-        capacities = {}
-        for model in self._settings.roles.models:
-            capacity = await self._state.capacity(model)
-            if capacity is not None:
-                capacities[model] = WorkerCapacity(capacity.num_pages, capacity.page_size)
-        return LastSeen(await self._state.workers(), capacities)
 
     async def _serve(self, connection: Connection, intake: JobsIntake) -> None:
         """Everything that runs while this process leads. Workers are let in once all jobs of the stream are in the
         queue, so that its policy chooses from all of them."""
-        self._traces = LeaderTraces(self.telemetry.tracer, self._metrics, self._clock)
+        self._leader_telemetry = LeaderTelemetry(self.telemetry.tracer, self._metrics, self._clock)
         self._actions = QueueActions(
-            self._leases, intake, connection, self.server, self._traces, self._supervisor, self._clock
+            self._leases, intake, connection, self.server, self._leader_telemetry, self._supervisor, self._clock
         )
         self._actions.start()
         control = ControlServer(connection, self._actions.cancel, self.status)
@@ -172,6 +151,7 @@ class QueueRole:
             connection,
             self._leases,
             self._actions,
+            self._leader_telemetry,
             self._supervisor,
             self._clock,
         )
@@ -189,38 +169,26 @@ class QueueRole:
     # -- the lease stream: called by the server ------------------------------------------------------------------
 
     def connected(self, stream: int, hello: Hello) -> None:
-        self._carry_out(self._leases.connect(stream, hello, self._clock.now()))
+        self._actions.carry_out(self._leases.connect(stream, hello, self._clock.now()))
 
     def received(self, stream: int, message: WorkerMessage) -> None:
-        if isinstance(message, Demand) and message.num_sequences > 0:
-            self._asked_at.setdefault(stream, time.monotonic())
+        if isinstance(message, Demand):
+            self._leader_telemetry.asked(stream, message)
         outstanding = self._leases.find(message.key) if isinstance(message, Ended) else None
         actions = self._leases.receive(stream, message, self._clock.now())
-        self._carry_out(actions)
+        self._actions.carry_out(actions)
         if isinstance(message, Ended) and outstanding and any(isinstance(action, Settle) for action in actions):
-            self._traces.ended(outstanding, message.finish_reason)
+            self._leader_telemetry.ended(outstanding, message.finish_reason)
 
     def disconnected(self, stream: int) -> None:
-        self._asked_at.pop(stream, None)
-        self._carry_out(self._leases.disconnect(stream, self._clock.now()))
+        self._leader_telemetry.disconnected(stream)
+        self._actions.carry_out(self._leases.disconnect(stream, self._clock.now()))
 
     # -- what comes with time ------------------------------------------------------------------------------------
 
-    def _carry_out(self, actions: Sequence[Action]) -> None:
-        for action in actions:
-            if isinstance(action, Send) and isinstance(action.message, Grant):
-                self._observe_grant(action.stream, action.message)
-        self._actions.carry_out(actions)
-
-    def _observe_grant(self, stream: int, grant: Grant) -> None:
-        asked_at = self._asked_at.pop(stream, None)
-        outstanding = self._leases.find(grant.key)
-        if asked_at is not None and outstanding is not None:
-            self._metrics.answered(outstanding.model, time.monotonic() - asked_at)
-
     async def _tick(self) -> None:
         while True:
-            self._carry_out(self._leases.tick(self._clock.now()))
+            self._actions.carry_out(self._leases.tick(self._clock.now()))
             await asyncio.sleep(TICK_SECONDS)
 
     async def _observe(self) -> None:
@@ -232,7 +200,7 @@ class QueueRole:
         while True:
             await asyncio.sleep(self._settings.roles.save_seconds)
             try:
-                await self._save_once()
+                await self._succession.save(self._leases, self._clock.now())
             except BrokerError as exc:
                 log.warning("%s; trying again", exc)
 
@@ -240,18 +208,10 @@ class QueueRole:
         """Who is connected now is whom the next leader waits for. A deposed one has nothing to say any more."""
         if not self._is_leading or self._supervisor.has_failed:
             return
+        self._is_leading = False
         try:
             async with asyncio.timeout(LAST_WORD_SECONDS):
-                await self._save_once()
+                await self._succession.save(self._leases, self._clock.now())
                 await self._actions.finish()
         except (BrokerError, TimeoutError) as exc:
             log.warning("stops without saving everything: %s", exc or "NATS does not answer")
-
-    async def _save_once(self) -> None:
-        """What a successor goes on from; written only where it changed."""
-        last_seen = self._leases.last_seen()
-        for model, capacity in last_seen.capacities.items():
-            await self._state.put_capacity(model, capacity.num_pages, capacity.page_size)
-        await self._state.put_workers(last_seen.workers or frozenset())
-        for model, queue in self._queues.items():
-            await self._state.put_counters(model, queue.counters(), self._clock.now())

@@ -19,14 +19,14 @@ from headway.broker.errors import BrokerError, BrokerUnavailable, MessageMissing
 from headway.broker.intake import JobsIntake
 from headway.broker.log_end import EndResult, append_end
 from headway.broker.log_store import JobLogs
-from headway.core.job import FinishReason, JobKey
+from headway.core.job import JobKey
 from headway.core.lease_actions import Action, CancelAnswer, Drop, Send, Settle, WriteDead, WriteEnd
 from headway.core.lease_messages import Grant
 from headway.core.leases import Leases
 from headway.core.queued_job import QueuedJob
 from headway.core.records import End, Timings, Usage
 from headway.lease.server import LeaseServer
-from headway.roles.job_traces import LeaderTraces
+from headway.roles.leader_telemetry import LeaderTelemetry
 from headway.roles.supervisor import Supervisor
 from headway.roles.wall_clock import WallClock
 from headway.telemetry.logs import job_fields
@@ -47,7 +47,7 @@ class QueueActions:
         intake: JobsIntake,
         connection: Connection,
         server: LeaseServer,
-        traces: LeaderTraces,
+        telemetry: LeaderTelemetry,
         supervisor: Supervisor,
         clock: WallClock,
     ) -> None:
@@ -56,7 +56,7 @@ class QueueActions:
         self._logs = JobLogs(connection)
         self._dead = DeadLetters(connection)
         self._server = server
-        self._traces = traces
+        self._telemetry = telemetry
         self._supervisor = supervisor
         self._clock = clock
         self._outbox: asyncio.Queue[Send | Drop] = asyncio.Queue()
@@ -115,18 +115,18 @@ class QueueActions:
             if isinstance(action, Drop):
                 self._server.drop(action.stream, action.reason)
             elif isinstance(action.message, Grant):
-                self._server.send(action.stream, await self._complete(action.message))
+                self._server.send(action.stream, await self._complete(action.stream, action.message))
             else:
                 self._server.send(action.stream, action.message)
 
-    async def _complete(self, grant: Grant) -> Grant:
+    async def _complete(self, stream: int, grant: Grant) -> Grant:
         """The grant with its payload and its trace. A job that was deleted from the stream is granted empty: its
         worker ends it as rejected, so that its client hears something."""
         outstanding = self._leases.find(grant.key)
         payload = outstanding.job.payload if outstanding else None
         if payload is None:
             payload = await self._fetch_payload(grant)
-        traceparent = self._traces.granted(outstanding, grant) if outstanding else grant.traceparent
+        traceparent = self._telemetry.granted(stream, outstanding, grant) if outstanding else grant.traceparent
         return replace(grant, payload=payload, traceparent=traceparent)
 
     async def _fetch_payload(self, grant: Grant) -> bytes:
@@ -145,18 +145,15 @@ class QueueActions:
         waited = max(0.0, self._clock.now() - job.arrival_seconds)
         usage = Usage(completion_tokens=job.num_output_tokens)
         end = End(action.finish_reason, action.error, usage, Timings(queue_seconds=waited))
-        stored = await self._append_end(job, end)
+        outcome = await append_end(self._logs, job.key, end, job.payload_hash)
+        ended = outcome.state.end if outcome.result is EndResult.ALREADY_ENDED else None
+        stored = end.finish_reason if ended is None else ended.finish_reason  # a worker may have been faster
         outstanding = self._leases.find(job.key)
         self.carry_out(self._leases.ended_by_leader(job.key, stored))
         if outstanding is not None:
-            self._traces.ended(outstanding, stored)
-
-    async def _append_end(self, job: QueuedJob, end: End) -> FinishReason:
-        """The finish reason that the log holds then: a worker may have been faster."""
-        outcome = await append_end(self._logs, job.key, end, job.payload_hash)
-        if outcome.result is EndResult.ALREADY_ENDED and outcome.state.end is not None:
-            return outcome.state.end.finish_reason
-        return end.finish_reason
+            self._telemetry.ended(outstanding, stored)
+            if outcome.result is EndResult.WRITTEN:
+                self._telemetry.wrote_end(outstanding.model, job.key, stored)
 
     async def _write_dead(self, action: WriteDead) -> None:
         job = action.job

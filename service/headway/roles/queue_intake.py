@@ -25,6 +25,7 @@ from headway.core.job import FinishReason, Job, JobKey
 from headway.core.leases import Leases
 from headway.core.queued_job import QueuedJob
 from headway.core.records import End, ErrorInfo
+from headway.roles.leader_telemetry import LeaderTelemetry
 from headway.roles.queue_actions import QueueActions
 from headway.roles.supervisor import Supervisor
 from headway.roles.wall_clock import WallClock
@@ -36,6 +37,8 @@ FETCH_JOBS = 512
 FETCH_SECONDS = 5.0
 RETRY_SECONDS = 0.5
 MAX_REJECTIONS_IN_FLIGHT = 64
+UNKNOWN_MODEL = "other"
+"""In metrics: clients must not make up label values."""
 
 
 class QueueIntake:
@@ -49,6 +52,7 @@ class QueueIntake:
         connection: Connection,
         leases: Leases,
         actions: QueueActions,
+        telemetry: LeaderTelemetry,
         supervisor: Supervisor,
         clock: WallClock,
     ) -> None:
@@ -58,6 +62,7 @@ class QueueIntake:
         self._logs = JobLogs(connection)
         self._leases = leases
         self._actions = actions
+        self._telemetry = telemetry
         self._supervisor = supervisor
         self._clock = clock
         self._rejections = asyncio.Semaphore(MAX_REJECTIONS_IN_FLIGHT)
@@ -120,6 +125,9 @@ class QueueIntake:
         error = ErrorInfo(rejected.code, rejected.field, rejected.message)
         payload_hash = rejected.payload_hash or hashlib.sha256(message.payload).hexdigest()
         outcome = await append_end(self._logs, key, End(FinishReason.REJECTED, error), payload_hash)
+        if outcome.result is EndResult.WRITTEN:
+            model = message.model if message.model in self._models else UNKNOWN_MODEL
+            self._telemetry.wrote_end(model, key, FinishReason.REJECTED)
         return outcome.result is not EndResult.OTHER_JOB
 
     async def _bury(self, message: IncomingJob, key: JobKey, reason: str) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from opentelemetry.metrics import Meter
 
+from headway.core.job import FinishReason
 from headway.core.status import ModelStatus, QueueStatus
 from headway.telemetry.gauges import LatestValues, Point
 from headway.telemetry.labels import TenantLabels
@@ -29,6 +30,9 @@ class QueueMetrics:
         latest.add_gauge("headway_connected_workers", "Workers that are connected to this leader")
         latest.add_counter("headway_grants", "Jobs granted to workers")
         latest.add_counter("headway_lost_attempts", "Attempts that ended with the loss of their worker")
+        self._ended_jobs = meter.create_counter(
+            "headway_ended_jobs", "1", "Jobs whose end this process wrote, by finish reason"
+        )
         self._queue_seconds = meter.create_histogram(
             "headway_queue_seconds",
             "s",
@@ -38,7 +42,7 @@ class QueueMetrics:
         self._grant_seconds = meter.create_histogram(
             "headway_grant_seconds",
             "s",
-            "From a worker's demand to the grant that answers it",
+            "From the moment when a job and a worker that asks are both there, to the grant",
             explicit_bucket_boundaries_advisory=GRANT_BUCKETS,
         )
 
@@ -51,8 +55,13 @@ class QueueMetrics:
         self._queue_seconds.record(queue_seconds, {"model": model, "tenant": self._tenants.label(tenant)})
 
     def answered(self, model: str, grant_seconds: float) -> None:
-        """A worker that had asked for jobs got one after this long."""
+        """A job that was there was granted this long after its worker had asked, or after it came itself."""
         self._grant_seconds.record(grant_seconds, {"model": model})
+
+    def ended(self, model: str, tenant: str, reason: FinishReason) -> None:
+        """The leader wrote a job's ``end`` itself: rejected, cancelled or expired before any worker ran it."""
+        labels = {"model": model, "tenant": self._tenants.label(tenant), "finish_reason": reason.value}
+        self._ended_jobs.add(1, labels)
 
     def step_down(self) -> None:
         """Not the leader any more: nothing is known here."""

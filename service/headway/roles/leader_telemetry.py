@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from headway.core.job import FinishReason
-from headway.core.lease_messages import Grant
+from headway.core.job import FinishReason, JobKey
+from headway.core.lease_messages import Demand, Grant
 from headway.core.outstanding import OutstandingJob
 from headway.roles.wall_clock import WallClock
 from headway.telemetry.queue_metrics import QueueMetrics
@@ -11,17 +11,30 @@ from headway.telemetry.traced import Period, TracedJob
 from headway.telemetry.tracing import JobTracer
 
 
-class LeaderTraces:
-    """``submit`` and ``queue`` spans, and the histogram of queueing delay."""
+class LeaderTelemetry:
+    """``submit`` and ``queue`` spans, the histogram of queueing delay, and the ends that the leader writes."""
 
     def __init__(self, tracer: JobTracer, metrics: QueueMetrics, clock: WallClock) -> None:
         self._tracer = tracer
         self._metrics = metrics
         self._clock = clock
+        self._asked_at: dict[int, float] = {}
+        """By stream: since when its worker has been asking for jobs and has got none."""
 
-    def granted(self, outstanding: OutstandingJob, grant: Grant) -> str:
+    def asked(self, stream: int, demand: Demand) -> None:
+        if demand.num_sequences > 0:
+            self._asked_at.setdefault(stream, self._clock.now())
+        else:
+            self._asked_at.pop(stream, None)
+
+    def disconnected(self, stream: int) -> None:
+        self._asked_at.pop(stream, None)
+
+    def granted(self, stream: int, outstanding: OutstandingJob, grant: Grant) -> str:
         """The traceparent that the grant carries."""
-        job = _traced(outstanding)
+        job, now = _traced(outstanding), self._clock.now()
+        both_there_at = max(grant.arrival_seconds, self._asked_at.pop(stream, now))
+        self._metrics.answered(outstanding.model, max(0.0, now - both_there_at))
         self._metrics.granted(outstanding.model, grant.key.tenant, grant.queue_seconds)
         waited = Period.of_seconds(grant.arrival_seconds, grant.arrival_seconds + grant.queue_seconds)
         self._tracer.emit_queue(job, waited, grant.token)
@@ -30,6 +43,10 @@ class LeaderTraces:
     def ended(self, outstanding: OutstandingJob, reason: FinishReason) -> None:
         job = _traced(outstanding)
         self._tracer.emit_submit(job, Period.of_seconds(job.arrival_seconds, self._clock.now()), reason)
+
+    def wrote_end(self, model: str, key: JobKey, reason: FinishReason) -> None:
+        """The leader did, because no worker ran the job."""
+        self._metrics.ended(model, key.tenant, reason)
 
 
 def _traced(outstanding: OutstandingJob) -> TracedJob:
