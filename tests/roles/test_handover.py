@@ -59,6 +59,19 @@ async def test_a_second_worker_takes_its_share_and_hands_back_what_it_cannot_fin
     assert len({tuple(log.token_ids) for log in logs}) == 1, "the same seed, so the same output, handed over or not"
 
 
+async def test_a_worker_that_is_hurried_hands_back_what_it_would_have_finished(fleet: Any, tenant: str) -> None:
+    leaving = await fleet.worker(roles={"worker_name": "hurried", "drain_seconds": 600.0})
+    ids = await publish(fleet, tenant, 8, max_tokens=LONG)
+    await asyncio.gather(*(fleet.wire.has_tokens(tenant, job_id) for job_id in ids))
+    closing = asyncio.create_task(leaving.close())
+    leaving.hurry()
+    await closing
+    logs = [await fleet.wire.ended(tenant, job_id) for job_id in ids]
+    for log in logs:
+        check_nothing_lost(log)
+    assert any(workers_of(log) == ["hurried", "staying"] for log in logs)
+
+
 def check_nothing_lost(log: Any) -> None:
     """Whoever gave the job away said so, and each token came once."""
     assert len(log.of_kind("attempt")) == 1 + len(log.of_kind("released"))

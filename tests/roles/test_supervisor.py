@@ -50,3 +50,15 @@ async def test_a_signal_asks_the_role_to_stop(number: signal.Signals) -> None:
         os.kill(os.getpid(), number)
         async with asyncio.timeout(10):
             await stop.wait()
+
+
+async def test_a_second_signal_asks_it_to_hurry() -> None:
+    stop, hurry = asyncio.Event(), asyncio.Event()
+    with stop_on_signals(stop, hurry):
+        os.kill(os.getpid(), signal.SIGINT)
+        async with asyncio.timeout(10):
+            await stop.wait()
+        assert not hurry.is_set()
+        os.kill(os.getpid(), signal.SIGINT)
+        async with asyncio.timeout(10):
+            await hurry.wait()

@@ -85,6 +85,9 @@ class QueueRole:
         """Until ``stop``, or until a part of it fails (`Deposed` among the reasons)."""
         await self._supervisor.run_until(stop)
 
+    def hurry(self) -> None:
+        """Its end is quick as it is."""
+
     async def close(self) -> None:
         """Leave word for a successor, send the workers away, then stop all else; what runs goes on at the workers."""
         self._metrics.step_down()

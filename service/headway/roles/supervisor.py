@@ -71,18 +71,23 @@ class Supervisor:
 
 
 @contextlib.contextmanager
-def stop_on_signals(stop: asyncio.Event) -> Iterator[None]:
-    """Sets ``stop`` on SIGTERM and SIGINT; a second one of the same kind acts as if this were not here."""
+def stop_on_signals(stop: asyncio.Event, hurry: asyncio.Event | None = None) -> Iterator[None]:
+    """Sets ``stop`` on the first SIGTERM or SIGINT and ``hurry`` on the second; after that they act as ever."""
     loop = asyncio.get_running_loop()
+    asked = [event for event in (stop, hurry) if event is not None]
 
-    def first(number: signal.Signals) -> None:
-        loop.remove_signal_handler(number)
-        stop.set()
+    def hear() -> None:
+        asked.pop(0).set()
+        if not asked:
+            forget()
+
+    def forget() -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, first, number)
+        loop.add_signal_handler(number, hear)
     try:
         yield
     finally:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(number)
+        forget()

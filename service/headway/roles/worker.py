@@ -66,7 +66,8 @@ class WorkerRole:
         """The engine's last word; None while there is no engine."""
         self.ready: Ready | None = None
         self.on_stage: Callable[[str], None] = lambda stage: None
-        """Hears what the engine's start is busy with, for people."""
+        """Hears what its start and its end are busy with, for people."""
+        self._hurry = asyncio.Event()
         self.must_start = False
         """Fail if the engine fails at its first start, instead of trying again: for people, who see why and mend it."""
         self.on_report: Callable[[StepReport], None] = lambda report: None
@@ -257,24 +258,35 @@ class WorkerRole:
 
     # -- the end -------------------------------------------------------------------------------------------------
 
+    def hurry(self) -> None:
+        """Hand back at once what would be finished first."""
+        self._hurry.set()
+
     async def _drain(self) -> None:
         if self._leases is None or self._jobs is None:
             return
         self._leases.stop()
         self._ask()
-        if await self._emptied(self._settings.roles.drain_seconds):
+        if len(self._jobs):
+            seconds = self._settings.roles.drain_seconds
+            self._tell_people(f"finishing {len(self._jobs)} jobs, at most {seconds:g} s; asked again: none")
+        if await self._emptied(self._settings.roles.drain_seconds, unless=self._hurry):
             return
-        log.info("hands %d jobs back", len(self._jobs))
+        self._tell_people(f"handing {len(self._jobs)} jobs back")
         self._jobs.hand_back_all("the worker is stopping")
         if not await self._emptied(HAND_BACK_SECONDS):
             log.warning("%d jobs could not be handed back in time", len(self._jobs))
 
-    async def _emptied(self, timeout_seconds: float) -> bool:
-        """Whether every job has left within that time."""
+    async def _emptied(self, timeout_seconds: float, unless: asyncio.Event | None = None) -> bool:
+        """Whether every job has left within that time, and before the event."""
         assert self._jobs is not None
-        try:
-            async with asyncio.timeout(timeout_seconds):
-                await self._jobs.wait_until_empty()
-        except TimeoutError:
-            return False
-        return True
+        emptied = asyncio.create_task(self._jobs.wait_until_empty(), name="worker:emptied")
+        waits = [emptied] if unless is None else [emptied, asyncio.create_task(unless.wait(), name="worker:hurry")]
+        done, pending = await asyncio.wait(waits, timeout=timeout_seconds, return_when=asyncio.FIRST_COMPLETED)
+        for task in pending:
+            task.cancel()
+        return emptied in done
+
+    def _tell_people(self, stage: str) -> None:
+        self.on_stage(stage)
+        log.info("%s", stage)
