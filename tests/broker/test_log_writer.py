@@ -76,16 +76,6 @@ async def test_the_first_tokens_go_at_once_and_later_ones_travel_together(connec
     assert (await records(connection))[1:] == [Tokens(0, 0, (5,), "a"), Tokens(1, 1, (6, 7, 8), "abc", logprobs), STOP]
 
 
-async def test_a_writer_that_cannot_keep_up_says_so(connection: Connection) -> None:
-    logs = JobLogs(connection)
-    slow = LogWriter(logs, await logs.read(KEY), NEVER, max_pending_tokens=2)
-    await slow.attempt(attempt(1))
-    slow.tokens([5, 6, 7], "abc")
-    assert slow.is_lagging
-    await slow.end(STOP)
-    assert not slow.is_lagging
-
-
 async def test_a_new_attempt_fences_the_old_writer(connection: Connection) -> None:
     old = await writer(connection, 1)
     new = await writer(connection, 2)

@@ -135,7 +135,9 @@ def test_a_job_is_predicted_to_be_at_least_as_long_as_it_is() -> None:
         ("aging_rate", float("nan")),
         ("max_bypass", -1),
         ("tenant_weights", {"acme": 0.0}),
+        ("tenant_weights", {"ACME": 1.0}),
         ("tenant_max_priority", {"acme": -1}),
+        ("tenant_max_priority", {"a.b": 1}),
     ],
 )
 def test_a_setting_that_cannot_hold_is_refused_by_name(setting: str, value: object) -> None:

@@ -122,6 +122,24 @@ async def test_a_new_queue_without_workers_rebuilds_itself_from_the_stream(parts
     assert second.health.is_ok(Probe.READINESS)
 
 
+async def test_a_worker_may_be_there_before_nats_and_the_queue(parts: Any, tenant: str, eventually: Eventually) -> None:
+    await (await parts.queue()).close()  # the port of the next one is known now
+    await parts.nats.stop()
+    probes: list[Any] = []
+    starting = asyncio.create_task(parts.worker(on_probes=probes.append))
+
+    def waits_for_nats_alone() -> bool:
+        reason = probes[0].answers[Probe.READINESS].reason if probes else ""
+        return "nats:" in reason and "engine:" not in reason
+
+    await eventually(waits_for_nats_alone, seconds=60)
+    await parts.nats.start()
+    await parts.queue()
+    await starting
+    (job_id,) = await publish(parts, tenant, 1, max_tokens=4)
+    assert (await parts.wire.ended(tenant, job_id)).end["finish_reason"] == "length"
+
+
 async def test_a_queue_that_another_one_replaced_stops_with_an_error(parts: Any) -> None:
     first = await parts.queue()
     parts.lease_port = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 
@@ -62,3 +63,21 @@ async def test_a_second_signal_asks_it_to_hurry() -> None:
         os.kill(os.getpid(), signal.SIGINT)
         async with asyncio.timeout(10):
             await hurry.wait()
+
+
+async def test_closing_ends_a_task_that_missed_its_cancellation() -> None:
+    """As `asyncio.wait_for` makes one miss it."""
+    supervisor = Supervisor("test")
+    waiting = asyncio.Event()
+
+    async def misses_one() -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            waiting.set()
+            await asyncio.Event().wait()
+        await asyncio.Event().wait()
+
+    supervisor.spawn("deaf", misses_one())
+    await waiting.wait()
+    async with asyncio.timeout(20):
+        await supervisor.close()
+    assert [task for task in asyncio.all_tasks() if task.get_name().startswith("test:")] == []

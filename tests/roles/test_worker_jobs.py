@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import closing
@@ -10,12 +11,15 @@ from dataclasses import dataclass, field
 import pytest
 
 from headway.broker.connection import Connection
+from headway.broker.joblog import LogState
 from headway.broker.log_store import JobLogs
+from headway.broker.log_writer import LogWriter
 from headway.core.job import FinishReason, JobKey
 from headway.core.lease_messages import CancelJob, Ended, Grant, Recall, Returned, WorkerMessage
-from headway.core.records import GrantToken
+from headway.core.records import Attempt, GrantToken
 from headway.core.worker_leases import WorkerFacts, WorkerLeases
 from headway.engine.messages import Command, Submit
+from headway.roles.job_run import JobRun
 from headway.roles.supervisor import Supervisor
 from headway.roles.worker_jobs import WorkerJobs
 from headway.telemetry.config import TelemetryConfig
@@ -37,8 +41,9 @@ class Bench:
     to_engine: list[Command] = field(default_factory=list)
     to_leader: list[WorkerMessage] = field(default_factory=list)
 
-    def grant(self, token: GrantToken = TOKEN) -> None:
-        self.jobs.grant(Grant(KEY, token, 1, PAYLOAD, arrival_seconds=0.0, queue_seconds=0.0))
+    def grant(self, token: GrantToken = TOKEN, num_lost_attempts: int = 0) -> None:
+        times = {"arrival_seconds": 0.0, "queue_seconds": 0.0}
+        self.jobs.grant(Grant(KEY, token, 1, PAYLOAD, num_lost_attempts=num_lost_attempts, **times))
 
 
 @pytest.fixture
@@ -142,3 +147,32 @@ async def test_an_engine_that_dies_under_a_job_costs_it_an_attempt(bench: Bench,
     await eventually(lambda: bool(bench.to_engine))
     await bench.jobs.engine_gone("killed")
     assert bench.to_leader == [Returned(KEY, TOKEN, "killed", num_lost_attempts=1)]
+
+
+async def test_a_job_whose_log_counts_more_lost_attempts_than_its_grant_goes_back_to_the_leader(
+    bench: Bench, eventually: Eventually
+) -> None:
+    writer = LogWriter(bench.logs, LogState(KEY), 0.0)
+    await writer.attempt(Attempt(0, GrantToken(0, 1), "a worker that died", hashlib.sha256(PAYLOAD).hexdigest()))
+    bench.grant()
+    await eventually(lambda: bool(bench.to_leader))
+    (returned,) = bench.to_leader
+    assert isinstance(returned, Returned)
+    assert returned.num_lost_attempts == 1
+    assert bench.to_engine == []
+    bench.grant(GrantToken(1, 2), num_lost_attempts=1)
+    await eventually(lambda: bool(bench.to_engine))
+
+
+async def test_a_fault_in_the_handling_of_one_job_costs_it_an_attempt_and_others_nothing(
+    bench: Bench, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: JobRun) -> Submit:
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(JobRun, "submit", fail)
+        bench.grant()
+        await eventually(lambda: bool(bench.to_leader))
+    assert bench.to_leader == [Returned(KEY, TOKEN, "ZeroDivisionError", num_lost_attempts=1)]
+    assert len(bench.jobs) == 0

@@ -5,6 +5,7 @@ import json
 import pytest
 import yaml
 
+from headway.core.errors import SettingError
 from headway.settings import Settings, UnknownSetting, list_settings
 
 
@@ -88,3 +89,11 @@ def test_every_setting_can_be_given_by_flag_variable_and_key(tmp_path):
 def test_an_unknown_variable_is_refused():
     with pytest.raises(UnknownSetting, match="HEADWAY_MAX_NUM_SEQS"):
         Settings.load({}, {"HEADWAY_MAX_NUM_SEQ": "8"})
+
+
+@pytest.mark.parametrize("value", ["inf", "nan"])
+def test_no_setting_is_infinite(value):
+    with pytest.raises(SettingError) as refused:
+        Settings.load({"lease_seconds": value}, {})
+    assert refused.value.name == "lease_seconds"
+    assert "finite" in refused.value.fix

@@ -5,7 +5,7 @@
 Tokens come from the engine at every step and must not wait for the broker, so `tokens` only puts them aside. The
 first go out at once; after that one publish is in flight, and the next carries all that came meanwhile, not sooner
 than ``chunk_interval_seconds`` after the one before. Fewer, larger records while the broker is slow: the reader
-loses nothing, and the engine never waits. A worker that watches `is_lagging` bounds what piles up.
+loses nothing, and the engine never waits. What piles up is bounded by the job's own ``max_tokens``.
 
 Once somebody else has written to the log, everything here raises `Fenced`.
 """
@@ -26,8 +26,6 @@ from headway.broker.log_store import Append, JobLogs, Stored
 from headway.core.errors import HeadwayError
 from headway.core.job import JobKey
 from headway.core.records import Attempt, End, Record, Released, TokenLogprobs, Tokens
-
-MAX_PENDING_TOKENS = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +54,11 @@ class Piece:
 class LogWriter:
     """Writes one attempt. Not for several threads; every call comes from the event loop."""
 
-    def __init__(
-        self,
-        logs: JobLogs,
-        state: LogState,
-        chunk_interval_seconds: float,
-        max_pending_tokens: int = MAX_PENDING_TOKENS,
-    ) -> None:
+    def __init__(self, logs: JobLogs, state: LogState, chunk_interval_seconds: float) -> None:
         """``state`` is what `JobLogs.read` gave; the writer keeps it up to date."""
         self.state = state
         self._logs = logs
         self._chunk_interval_seconds = chunk_interval_seconds
-        self._max_pending_tokens = max_pending_tokens
         self._attempt: Attempt | None = None
         self._pieces: deque[Piece] = deque()
         self._flushing: asyncio.Task[None] | None = None
@@ -83,11 +74,6 @@ class LogWriter:
     def num_pending_tokens(self) -> int:
         """Tokens that wait behind the publish in flight."""
         return sum(len(piece.token_ids) for piece in self._pieces)
-
-    @property
-    def is_lagging(self) -> bool:
-        """More waits than should: hold the job until this is over."""
-        return self.num_pending_tokens > self._max_pending_tokens
 
     async def attempt(self, attempt: Attempt) -> LogState:
         """Take the log over; returns what it held, for the engine to go on from. Its ``number`` is set here.

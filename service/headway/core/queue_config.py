@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import TypeVar
 
 from headway.core.errors import SettingError
-from headway.core.job import MAX_PRIORITY
+from headway.core.job import MAX_PRIORITY, TOKEN
 
 ANY_TENANT = "*"
 """Key of the tenants that are not listed by name; no tenant can be called so."""
@@ -56,9 +56,11 @@ class QueueConfig:
             self._check(name, getattr(self, name), low=0.0, open_low=True)
         for name in ("input_token_weight", "output_token_weight", "max_bypass", "max_payload_bytes_held"):
             self._check(name, getattr(self, name), low=0.0)
-        for weight in self.tenant_weights.values():
+        for tenant, weight in self.tenant_weights.items():
+            _check_tenant("tenant_weights", tenant)
             self._check("tenant_weights", weight, low=0.0, open_low=True)
-        for priority in self.tenant_max_priority.values():
+        for tenant, priority in self.tenant_max_priority.items():
+            _check_tenant("tenant_max_priority", tenant)
             self._check("tenant_max_priority", priority, low=0.0)
 
     def weight(self, tenant: str) -> float:
@@ -83,3 +85,8 @@ Value = TypeVar("Value", int, float)
 
 def _of_tenant(values: Mapping[str, Value], tenant: str, default: Value) -> Value:
     return values.get(tenant, values.get(ANY_TENANT, default))
+
+
+def _check_tenant(name: str, tenant: str) -> None:
+    if tenant != ANY_TENANT and TOKEN.fullmatch(tenant) is None:
+        raise SettingError(name, tenant, f"no tenant has such a name; it must match {TOKEN.pattern} or be {ANY_TENANT}")

@@ -37,6 +37,11 @@ class JobRun:
     usage: Usage = field(default_factory=Usage)
     text: list[str] = field(default_factory=list)
 
+    @property
+    def num_lost_attempts(self) -> int:
+        """As its log counts them, without this attempt, which is in the log already."""
+        return self.writer.state.num_counted_attempts - 1
+
     def attempt(self, worker: str) -> Attempt:
         """The record that takes the log over; the writer sets its number."""
         return Attempt(0, self.grant.token, worker, self.job.payload_hash)

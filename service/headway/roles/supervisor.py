@@ -18,6 +18,9 @@ from headway.core.errors import HeadwayError
 
 log = logging.getLogger(__name__)
 
+CANCEL_SECONDS = 0.5
+MAX_CANCELLATIONS = 20
+
 
 class Supervisor:
     """Owns the tasks of one role. Not thread-safe: used from one event loop."""
@@ -49,11 +52,20 @@ class Supervisor:
             self._failure.result()
 
     async def close(self) -> None:
-        """Cancels the tasks that still run, and those that they begin meanwhile, and waits for them."""
-        while tasks := tuple(self._tasks):
+        """Cancels the tasks that still run, and those that they begin meanwhile, and waits for them.
+
+        Again and again, because a task can miss it: `asyncio.wait_for`, which nats-py waits by, swallows a
+        cancellation that comes in the same moment as what it waits for (Python before 3.12).
+        """
+        for _ in range(MAX_CANCELLATIONS):
+            tasks = tuple(self._tasks)
+            if not tasks:
+                break
             for task in tasks:
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.wait(tasks, timeout=CANCEL_SECONDS)
+        else:
+            log.error("%s: these tasks do not end: %s", self._name, [task.get_name() for task in self._tasks])
         if self._failure.done():
             self._failure.exception()
 

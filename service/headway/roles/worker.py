@@ -44,6 +44,8 @@ NATS, STREAMS, ENGINE, LEADER = "nats", "streams", "engine", "leader"
 """The conditions of readiness."""
 RETRY_SECONDS = 2.0
 HAND_BACK_SECONDS = 10.0
+BROKEN_HAND_BACK_SECONDS = 2.0
+"""For a worker that ends because a part of it failed, which may be what its jobs would need."""
 STEP_MEAN_WEIGHT = 0.1
 
 
@@ -72,27 +74,29 @@ class WorkerRole:
         """Fail if the engine fails at its first start, instead of trying again: for people, who see why and mend it."""
         self.on_report: Callable[[StepReport], None] = lambda report: None
         """Hears every report of the engine, for who measures."""
-        self._connection: Connection
         self._engine_task: asyncio.Task[None] | None = None
         self._leases: WorkerLeases | None = None
         self._client: LeaseClient | None = None
         self._jobs: WorkerJobs | None = None
         self._last_demand: Demand | None = None
         self._step_seconds = 0.0
+        self._has_engine = asyncio.Event()
         self._can_take = asyncio.Event()
 
     async def start(self) -> None:
+        """Returns once a leader has welcomed this worker: NATS, the streams and the engine are there then."""
         self._parts.callback(self.telemetry.close)
         await self.health.start()
         self._parts.push_async_callback(self.health.stop)
         log.info("metrics at http://%s/metrics, probes at %s", self.telemetry.metrics.address, self.health.address)
         self._engine_task = self._supervisor.spawn("engine", self.engine.run())
         self._parts.push_async_callback(self.engine.stop)
-        self._connection = await connect(self._settings.broker, f"headway-worker-{self.name}", on_change=self._on_nats)
-        self._parts.push_async_callback(self._connection.close)
-        self._supervisor.spawn("nats", fail_when_closed(self._connection))
-        await self._check_streams()
+        connection = await connect(self._settings.broker, f"headway-worker-{self.name}", on_change=self._on_nats)
+        self._parts.push_async_callback(connection.close)
+        self._supervisor.spawn("nats", fail_when_closed(connection))
+        await self._check_streams(connection)
         self._supervisor.spawn("progress", self._report_progress())
+        self._supervisor.spawn("lease", self._follow_leader(connection))
         await self._supervisor.run_until(self._can_take)
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -107,10 +111,10 @@ class WorkerRole:
         await self._supervisor.close()
         await self._parts.aclose()
 
-    async def _check_streams(self) -> None:
+    async def _check_streams(self, connection: Connection) -> None:
         while True:
             try:
-                await ensure_streams(self._connection.js, self._settings.broker)
+                await ensure_streams(connection.js, self._settings.broker)
             except BrokerError as exc:
                 log.warning("not ready: %s", exc)
                 self._probes.failing(STREAMS, str(exc))
@@ -139,9 +143,8 @@ class WorkerRole:
         self.ready = ready
         self._probes.met(ENGINE)
         self._probes.dead(None)
-        if self._leases is None or self._jobs is None:
-            self._supervisor.spawn("lease", self._follow_leader(self._facts(ready)))
-        else:
+        self._has_engine.set()
+        if self._leases is not None and self._jobs is not None:
             self._jobs.engine_ready()
             self._leases.engine_restarted(self._facts(ready))
             self._reconnect("the engine was started again")
@@ -184,15 +187,18 @@ class WorkerRole:
 
     # -- the leader ----------------------------------------------------------------------------------------------
 
-    async def _follow_leader(self, facts: WorkerFacts) -> None:
-        """The lease stream, for as long as this worker lives."""
+    async def _follow_leader(self, connection: Connection) -> None:
+        """The lease stream, for as long as this worker lives; not before there is an engine to lease for."""
+        await self._has_engine.wait()
+        assert self.ready is not None
+        facts = self._facts(self.ready)
         self._leases = leases = WorkerLeases(facts, self._settings.lease.prefetch)
         self._client = client = LeaseClient(self._settings.lease, leases.hello)
         self._jobs = jobs = WorkerJobs(
             self._settings.broker,
             facts.model,
             self.name,
-            self._connection,
+            connection,
             leases,
             self._supervisor,
             self.telemetry.tracer,
@@ -267,14 +273,15 @@ class WorkerRole:
             return
         self._leases.stop()
         self._ask()
-        if len(self._jobs):
-            seconds = self._settings.roles.drain_seconds
+        is_broken = self._supervisor.has_failed
+        seconds = 0.0 if is_broken else self._settings.roles.drain_seconds
+        if len(self._jobs) and seconds:
             self._tell_people(f"finishing {len(self._jobs)} jobs, at most {seconds:g} s; asked again: none")
-        if await self._emptied(self._settings.roles.drain_seconds, unless=self._hurry):
+        if await self._emptied(seconds, unless=self._hurry):
             return
         self._tell_people(f"handing {len(self._jobs)} jobs back")
         self._jobs.hand_back_all("the worker is stopping")
-        if not await self._emptied(HAND_BACK_SECONDS):
+        if not await self._emptied(BROKEN_HAND_BACK_SECONDS if is_broken else HAND_BACK_SECONDS):
             log.warning("%d jobs could not be handed back in time", len(self._jobs))
 
     async def _emptied(self, timeout_seconds: float, unless: asyncio.Event | None = None) -> bool:

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from headway.broker.config import BrokerConfig
 from headway.broker.connection import Connection
-from headway.broker.errors import Fenced, LogConflict, LogEnded, LogIncomplete, PayloadRejected
+from headway.broker.errors import BrokerError, Fenced, LogConflict, LogEnded, LogIncomplete, PayloadRejected
 from headway.broker.job_codec import decode_job
 from headway.broker.joblog import LogState
 from headway.broker.log_end import append_end
@@ -35,6 +36,8 @@ from headway.telemetry.worker_metrics import WorkerMetrics
 log = logging.getLogger(__name__)
 
 NO_ENGINE = "the engine is being started again"
+MORE_LOST_ATTEMPTS = "its log counts more lost attempts than its leader knew"
+"""So that the leader may grant it alone, or give it up."""
 LOST_RECORDS = ErrorInfo("log_incomplete", None, "the first tokens have reached their age limit; the job cannot go on")
 
 
@@ -130,7 +133,7 @@ class WorkerJobs:
             self._drop(run, exc)
             return
         if is_last:
-            self._supervisor.spawn(f"finish {run.grant.stream_sequence}", self._finish(run, output))
+            self._supervisor.spawn(f"finish {run.grant.stream_sequence}", self._alone(run, self._finish(run, output)))
 
     def engine_ready(self) -> None:
         """Another engine serves, which has none of the jobs."""
@@ -163,7 +166,22 @@ class WorkerJobs:
             return
         writer = LogWriter(self._logs, LogState(key), self._config.chunk_interval_seconds)
         run = self._runs[key] = JobRun(grant, job, writer)
-        self._supervisor.spawn(f"begin {grant.stream_sequence}", self._begin(run))
+        self._supervisor.spawn(f"begin {grant.stream_sequence}", self._alone(run, self._begin(run)))
+
+    async def _alone(self, run: JobRun, work: Coroutine[Any, Any, None]) -> None:
+        """A fault of ours in the handling of one job costs that job an attempt, and no other job anything.
+
+        Errors of the broker are not about one job: they end the role.
+        """
+        try:
+            await work
+        except BrokerError:
+            raise
+        except Exception as exc:
+            log.exception("a fault in the handling of a job", extra=job_fields(run.grant.key))
+            self._abandon(run)
+            lost = max(run.grant.num_lost_attempts + 1, run.writer.state.num_counted_attempts)
+            self._say(self._leases.returned(run.grant.key, type(exc).__name__, num_lost_attempts=lost))
 
     async def _begin(self, run: JobRun) -> None:
         """A job that finds no engine goes back before it has an attempt."""
@@ -172,6 +190,8 @@ class WorkerJobs:
             self._say(self._leases.returned(run.grant.key, NO_ENGINE))
         elif await self._take_log(run):
             self._metrics.attempt_started(run.grant.key.tenant)
+            if run.num_lost_attempts > run.grant.num_lost_attempts:
+                run.returning = MORE_LOST_ATTEMPTS
             await self._enter_engine(run)
 
     async def _take_log(self, run: JobRun) -> bool:
@@ -252,14 +272,17 @@ class WorkerJobs:
             self._to_engine(Withdraw(key, only_if_waiting))
 
     def _drop(self, run: JobRun, exc: Fenced) -> None:
-        """Somebody else writes this log now. The engine still answers the cancel, so the key stays taken until then."""
-        key = run.grant.key
-        log.warning("%s; dropped", exc, extra=job_fields(key))
+        """Somebody else writes this log now."""
+        log.warning("%s; dropped", exc, extra=job_fields(run.grant.key))
+        self._abandon(run)
+        self._say(self._leases.refused(run.grant.key, conflict=isinstance(exc, LogConflict)))
+
+    def _abandon(self, run: JobRun) -> None:
+        """Take the job from the engine, which still answers the cancel: the key stays taken until then."""
         self._leave(run)
-        self._say(self._leases.refused(key, conflict=isinstance(exc, LogConflict)))
         if run.in_engine and not run.left_engine.is_set():
-            self._leaving[key] = run
-            self._to_engine(Cancel(key))
+            self._leaving[run.grant.key] = run
+            self._to_engine(Cancel(run.grant.key))
 
     def _leave(self, run: JobRun) -> None:
         if self._runs.get(run.grant.key) is run:

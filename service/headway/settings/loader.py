@@ -80,6 +80,7 @@ def _model(settings: Sequence[SettingField], sources: Sequence[Mapping[str, Give
         model_config = SettingsConfigDict(
             extra="forbid",
             arbitrary_types_allowed=True,
+            allow_inf_nan=False,
             coerce_numbers_to_str=True,
             validate_default=False,
             protected_namespaces=(),
