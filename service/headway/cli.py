@@ -68,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     try:
         status = headway.main(args=arguments, prog_name="headway", standalone_mode=False)
     except click.ClickException as error:
-        error.show()
+        _show(error)
         sys.exit(error.exit_code)
     except HeadwayError as error:
         click.echo(f"headway: {error}", err=True)
@@ -79,6 +79,16 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         _forget_stdout()
         sys.exit(FAILED)
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def _show(error: click.ClickException) -> None:
+    """As all our errors look; the usage comes before it if the command line itself is wrong."""
+    if type(error).show not in (click.ClickException.show, click.UsageError.show):
+        error.show()  # it has a form of its own, like the help for a command line without arguments
+        return
+    if isinstance(error, click.UsageError) and error.ctx is not None:
+        click.echo(f"{error.ctx.get_usage()}\nTry '{error.ctx.command_path} --help' for help.\n", err=True)
+    click.echo(f"headway: {error.format_message()}", err=True)
 
 
 def _forget_stdout() -> None:

@@ -9,7 +9,7 @@ import json
 import subprocess
 import sys
 import weakref
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 
 import pytest
@@ -26,12 +26,13 @@ from headway.broker.log_store import JobLogs
 from headway.broker.log_writer import LogWriter
 from headway.broker.results import JobResult
 from headway.broker.streams import JOBS, ensure_streams, jobs_subject
-from headway.core.errors import JobRejected
+from headway.core.errors import JobRejected, RejectCode
 from headway.core.job import FinishReason, JobKey
 from headway.core.lease_actions import CancelAnswer, CancelOutcome
 from headway.core.records import Attempt, End, ErrorInfo, GrantToken, Timings, Usage
 from headway.core.status import QueueStatus
 
+Eventually = Callable[..., Awaitable[None]]
 STOP = End(FinishReason.STOP, usage=Usage(3, 0, 2), timings=Timings(0.1, 0.2, 0.3))
 
 
@@ -189,6 +190,13 @@ async def test_an_id_that_is_no_subject_is_rejected_at_once(client: Client, job_
         client.follow(job_id)
 
 
+async def test_a_reserved_id_cannot_be_given_but_can_be_followed(client: Client) -> None:
+    with pytest.raises(JobRejected, match="reserved") as caught:
+        client.submit("Hello", id="j12")
+    assert (caught.value.code, caught.value.field) == (RejectCode.INVALID_VALUE, "id")
+    assert client.follow("j12").id == "j12"
+
+
 async def test_a_cancelled_job_ends_for_its_reader(client: Client, connection: Connection) -> None:
     job = await client.submit("Hello")
 
@@ -196,7 +204,7 @@ async def test_a_cancelled_job_ends_for_its_reader(client: Client, connection: C
         await append_end(JobLogs(connection), key, End(FinishReason.CANCELLED), "")
         return CancelAnswer(key, CancelOutcome.CANCELLED, FinishReason.CANCELLED)
 
-    leader = ControlServer(connection, cancel, lambda: QueueStatus(1, True, (), ()))
+    leader = ControlServer(connection, cancel, lambda: QueueStatus(1, True, (), ()), None)
     await leader.start()
     assert (await client.cancel(job.id)).outcome is CancelOutcome.CANCELLED
     assert (await job.result(10)).finish_reason is FinishReason.CANCELLED
@@ -247,8 +255,24 @@ async def test_a_closed_client_ends_its_readers_with_an_error(
     reading = asyncio.create_task((await client.submit("Hello")).result(10))
     await asyncio.sleep(0)
     await client.close()
-    with pytest.raises(BrokerUnavailable):
+    with pytest.raises(BrokerUnavailable, match="the client is closed"):
         await reading
+
+
+async def test_a_closed_client_takes_no_job_and_does_not_wait(client: Client) -> None:
+    await client.close()
+    for call in (client.submit("Hello", timeout_seconds=60).start(), client.status(60), client.cancel("a1", 60)):
+        with pytest.raises(BrokerUnavailable, match="the client is closed"):
+            async with asyncio.timeout(10):
+                await call
+
+
+async def test_a_client_says_whether_it_is_connected(own_nats: EmbeddedNats, eventually: Eventually) -> None:
+    async with Client.connect(own_nats.url) as client:
+        assert client.connection_state().connected
+        await own_nats.stop()
+        await eventually(lambda: not client.connection_state().connected)
+        assert own_nats.url in client.connection_state().reason
 
 
 async def test_a_stream_that_nobody_reads_is_not_kept(client: Client) -> None:

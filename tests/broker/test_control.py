@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import pytest
 
@@ -33,11 +34,15 @@ async def failing(key: JobKey) -> CancelAnswer:
     raise BrokerError("the log is full")
 
 
+async def caught_up() -> None:
+    pass
+
+
 class Leading:
     """A leader for one test."""
 
-    def __init__(self, connection: Connection, cancel=cancelled) -> None:  # type: ignore[no-untyped-def]
-        self.server = ControlServer(connection, cancel, lambda: STATUS)
+    def __init__(self, connection: Connection, cancel=cancelled, catch_up=caught_up) -> None:  # type: ignore[no-untyped-def]
+        self.server = ControlServer(connection, cancel, lambda: STATUS, catch_up)
 
     async def __aenter__(self) -> ControlServer:
         await self.server.start()
@@ -60,6 +65,56 @@ async def test_a_job_that_has_ended_is_told_from_one_that_never_was(connection: 
         unknown = await request_cancel(connection, JobKey("acme", "a2"))
     assert (ended.outcome, ended.finish_reason) == (CancelOutcome.ENDED, FinishReason.LENGTH)
     assert unknown.outcome is CancelOutcome.NOT_FOUND
+
+
+async def test_a_job_that_the_queue_has_not_read_yet_is_cancelled_once_it_has(connection: Connection) -> None:
+    has_read = asyncio.Event()
+
+    async def cancel(key: JobKey) -> CancelAnswer:
+        return await (cancelled if has_read.is_set() else not_found)(key)
+
+    async def catch_up() -> None:
+        has_read.set()
+
+    async with Leading(connection, cancel, catch_up):
+        assert (await request_cancel(connection, KEY)).outcome is CancelOutcome.CANCELLED
+
+
+async def test_a_job_that_ended_while_the_queue_read_on_is_told_as_ended(connection: Connection) -> None:
+    async def catch_up() -> None:
+        await append_end(JobLogs(connection), KEY, End(FinishReason.LENGTH), "hash")
+
+    async with Leading(connection, not_found, catch_up):
+        answer = await request_cancel(connection, KEY)
+    assert (answer.outcome, answer.finish_reason) == (CancelOutcome.ENDED, FinishReason.LENGTH)
+
+
+async def test_whether_a_job_exists_stays_open_while_the_queue_cannot_read_on(connection: Connection) -> None:
+    async def catch_up() -> None:
+        raise BrokerUnavailable("read on", "not done")
+
+    async with Leading(connection, not_found, catch_up):
+        with pytest.raises(BrokerRefused, match="not done"):
+            await request_cancel(connection, KEY)
+
+
+async def test_for_a_job_that_has_ended_nobody_waits(connection: Connection) -> None:
+    async def catch_up() -> None:
+        raise AssertionError
+
+    await append_end(JobLogs(connection), KEY, End(FinishReason.LENGTH), "hash")
+    async with Leading(connection, not_found, catch_up):
+        assert (await request_cancel(connection, KEY)).outcome is CancelOutcome.ENDED
+
+
+@pytest.mark.parametrize("tokens", ["*.*", "acme.*", "*.a1", "Acme.a1", "acme.aü"])
+async def test_what_names_no_single_job_is_refused(connection: Connection, tokens: str) -> None:
+    await append_end(JobLogs(connection), KEY, End(FinishReason.LENGTH), "hash")
+    async with Leading(connection, not_found):
+        reply = await connection.client.request(f"headway.cancel.{tokens}", b"", timeout=10)
+    answer = json.loads(reply.data)
+    assert answer["outcome"] is None
+    assert "one job" in answer["error"]
 
 
 async def test_a_request_that_waits_for_its_end_holds_up_no_other(connection: Connection) -> None:
@@ -85,7 +140,7 @@ async def test_a_failure_is_an_answer_too(connection: Connection) -> None:
 
 
 async def test_without_a_leader_the_request_fails_with_that_reason(connection: Connection) -> None:
-    with pytest.raises(BrokerUnavailable, match="no queue leader"):
+    with pytest.raises(BrokerUnavailable, match="no queue process"):
         await request_cancel(connection, KEY, timeout_seconds=0.2)
 
 

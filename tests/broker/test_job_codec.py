@@ -153,6 +153,29 @@ def test_a_wrong_value_is_rejected_in_the_jobs_own_name(fields: dict[str, Any], 
     assert error.payload_hash
 
 
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"prompt": 3}, "must be a string or an array"),
+        ({"prompt": [1, -3]}, "must be ≥ 0"),
+        ({"messages": [{"role": "user"}]}, "must be given"),
+        ({"messages": ["Hello"]}, "must be an object"),
+        ({"prompt": "x", "max_tokens": -3}, "must be ≥ 1, not -3"),
+        ({"prompt": "x", "max_tokens": 0}, "must be ≥ 1, not 0"),
+        ({"prompt": "x", "max_tokens": "3"}, "must be a whole number"),
+        ({"prompt": "x", "max_tokens": 10**400}, "must be ≤ 2147483647"),
+        ({"prompt": "x", "max_tokens": -(10**400)}, "is out of range"),
+        ({"prompt": "x", "temperature": "hot"}, "must be a number"),
+        ({"prompt": "x", "priority": -1}, "must be ≥ 0 and ≤ 100, not -1"),
+        ({"prompt": "x", "stream": 1}, "must be true or false"),
+        ({"prompt": "x", "stop": ["a", 3]}, "must be a string"),
+        ({"prompt": "x", "logit_bias": {"{5}": "x"}}, "must be a number"),
+    ],
+)
+def test_a_rejection_says_what_would_hold_in_our_words(fields: dict[str, Any], message: str) -> None:
+    assert rejection(fields).message == message
+
+
 @pytest.mark.parametrize("job_id", ["", "a b", "a.b", "ä", "x" * 129, "a\n", 3, ["a"], "j7", "j0"])
 def test_an_id_that_may_not_be_used_is_nobodys_identity(job_id: object) -> None:
     error = rejection({"id": job_id, "prompt": "x"})

@@ -50,6 +50,9 @@ def headway() -> Headway:
 class Running:
     """A command that goes on until a test ends it."""
 
+    said = ""
+    """Its last words."""
+
     def __init__(self, *arguments: str, **variables: str) -> None:
         self.process = subprocess.Popen(
             [*HEADWAY, *arguments],
@@ -76,7 +79,7 @@ class Running:
     def end_by(self, number: signal.Signals) -> int:
         """The status."""
         self.process.send_signal(number)
-        self.process.communicate(timeout=TIMEOUT_SECONDS)
+        self.said = self.process.communicate(timeout=TIMEOUT_SECONDS)[0]
         return self.process.returncode
 
     def children(self) -> set[int]:

@@ -86,6 +86,7 @@ def test_the_printed_settings_can_be_fed_back(call, tmp_path):
         (("up", "--config", "/no/such.yaml"), ("/no/such.yaml", "No such file")),
         (("submit", "--model", "No.Such", "x"), ("model", "must match")),
         (("submit", "--id", "a.b", "x"), ("--id", "a.b")),
+        (("submit", "--id", "j12", "x"), ("--id", "j12", "reserved")),
         (("cancel", "Acme/a1"), ("Acme/a1", "tenant")),
         (("submit", "--file", "/no/such.jsonl"), ("/no/such.jsonl", "No such file")),
         (("submit", "--logit-bias", "word", "x"), ("--logit-bias", "1234=-5")),
@@ -97,6 +98,17 @@ def test_what_is_asked_wrongly_is_named_with_the_way_out_and_status_2(call, argu
     last_line = err.strip().splitlines()[-1]
     assert (status, out) == (2, "")
     assert all(word in last_line for word in words), err
+    assert last_line.startswith("headway: ")
+
+
+def test_a_command_line_without_arguments_shows_the_help(call):
+    _, out, err = call()
+    assert "Usage: headway" in out + err
+
+
+def test_the_comments_of_the_printed_settings_fit_into_a_terminal(call):
+    _, out, _ = call("config")
+    assert max(len(line) for line in out.splitlines() if line.lstrip().startswith("#")) <= 88
 
 
 def test_a_misspelt_variable_is_refused_by_name(call, monkeypatch):

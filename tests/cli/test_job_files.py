@@ -46,6 +46,7 @@ def test_a_line_of_json_is_a_job_and_the_flags_fill_in_what_it_lacks():
         ('{"prompt": "a", "max_token": 3}', ("line 2", "max_token", "'max_tokens'")),
         ('{"prompt": ', ("line 2", "JSON")),
         ('{"prompt": "a", "id": 7}', ("line 2", "7")),
+        ('{"prompt": "a", "id": "j7"}', ("line 2", "'j7'", "reserved")),
         ('{"prompt": "a", "timeout_seconds": 7}', ("line 2", "timeout_seconds")),
     ],
 )

@@ -2,7 +2,9 @@
 
 import json
 import os
+import re
 import signal
+import urllib.request
 
 import pytest
 
@@ -24,6 +26,14 @@ def objects(done):
 def test_it_says_how_to_submit_a_first_job(up):
     assert f"headway submit --nats-url {up.url}" in up.said
     assert f"nats pub --server {up.url} headway.jobs.default.acme" in up.said
+
+
+def test_it_says_where_metrics_and_probes_are_of_both_its_roles(up):
+    for role, metric in (("queue", "headway_connected_workers"), ("worker", "headway_pages")):
+        (line,) = [line for line in up.said.splitlines() if line.startswith(f"{role}:")]
+        found = re.search(r"metrics at (http\S+/metrics), probes at 127\.0\.0\.1:[1-9]", line)
+        with urllib.request.urlopen(found[1]) as answer:
+            assert metric in answer.read().decode()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -49,6 +59,14 @@ def test_an_engine_that_cannot_start_ends_it_with_the_reason(headway, up_argumen
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     assert str(tmp_path) in done.stderr.splitlines()[-1]
+
+
+def test_a_folder_that_another_one_uses_is_named_with_the_way_out(headway, up_arguments, up):
+    folder = re.search(r"are kept in (\S+)/nats\.", up.said)[1]
+    done = headway(*up_arguments(), "--data-folder", folder)
+    assert done.returncode == 2
+    assert f"--data-folder = '{folder}'" in done.stderr
+    assert "another headway up?" in done.stderr
 
 
 def test_a_port_that_is_taken_is_named(headway, up_arguments, up):
@@ -138,6 +156,7 @@ def test_an_interrupted_submit_ends_with_130_and_cancels_its_job(up, start):
     with start("submit", *job, "Hello", HEADWAY_NATS_URL=up.url) as process:
         process.read_characters(1)
         assert process.end_by(signal.SIGINT) == 130
+        assert "headway: cancelled 1 job" in process.said
     (ended,) = objects(up("result", "--json", "interrupted"))
     assert ended["finish_reason"] == "cancelled"
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
+import re
 
 import grpc
 import pytest
@@ -52,6 +54,16 @@ async def test_a_worker_waits_for_a_leader_that_is_not_there_yet(stage, eventual
     await eventually(lambda: "UNAVAILABLE" in (worker.client.last_error or ""))
     await stage.server(lease_listen=f"127.0.0.1:{unused_tcp_port}")
     await eventually(lambda: worker.client.is_connected)
+
+
+async def test_a_worker_without_a_leader_says_why_once_and_briefly(stage, eventually, unused_tcp_port, caplog):
+    address = f"127.0.0.1:{unused_tcp_port}"
+    with caplog.at_level(logging.DEBUG, logger="headway.lease.client"):
+        stage.client(address, lease_max_backoff_seconds=0.01)
+        await eventually(lambda: len(caplog.records) >= 3)
+    levels = [record.levelno for record in caplog.records]
+    assert levels == [logging.WARNING] + [logging.DEBUG] * (len(levels) - 1)
+    assert re.fullmatch(rf"no lease stream: {address}: UNAVAILABLE: Connection refused.*", caplog.messages[0])
 
 
 async def test_a_follower_sends_the_worker_to_the_leader(stage, eventually):

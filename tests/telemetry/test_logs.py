@@ -6,7 +6,7 @@ import pytest
 
 from headway.core.job import JobKey
 from headway.telemetry.config import LogFormat, LogLevel, TelemetryConfig
-from headway.telemetry.logs import configure_logs, fields, job_fields
+from headway.telemetry.logs import LogStyle, configure_logs, fields, job_fields, log_style
 
 TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 KEY = JobKey("acme", "a1")
@@ -92,3 +92,10 @@ def test_configuring_twice_does_not_log_twice():
 
 def test_unknown_facts_are_left_out():
     assert fields(worker=None, job="a1") == {"fields": {"job": "a1"}}
+
+
+def test_a_child_can_log_as_its_parent_does():
+    configured(log_level=LogLevel.ERROR, log_format=LogFormat.JSON)
+    assert log_style() == LogStyle(LogLevel.ERROR, LogFormat.JSON)
+    configured(log_level=LogLevel.DEBUG)
+    assert log_style() == LogStyle(LogLevel.DEBUG, LogFormat.TEXT)

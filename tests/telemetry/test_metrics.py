@@ -209,6 +209,11 @@ def test_two_roles_in_one_process_do_not_see_each_other(telemetry):
     assert value(second, "headway_attempts_total", tenant="zeta") == 1
 
 
+def test_the_root_of_the_endpoint_says_where_the_metrics_are(telemetry):
+    with urllib.request.urlopen(f"http://{telemetry.metrics.address}/") as answer:
+        assert "/metrics" in answer.read().decode()
+
+
 def test_a_taken_port_is_refused_with_the_way_out(telemetry):
     taken = str(telemetry.metrics.address)
     with pytest.raises(SettingError, match=r"metrics_listen.*choose another address"):

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.telemetry.traceparent import TraceParent, parse_traceparent, traceparent_of
+from headway.telemetry.traceparent import TraceParent, parse_traceparent
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 SPAN = "b7ad6b7169203331"
@@ -39,13 +39,3 @@ def test_a_newer_version_may_carry_more():
 )
 def test_what_does_not_hold_is_ignored(text):
     assert parse_traceparent(text) is None
-
-
-@pytest.mark.parametrize("name", ["traceparent", "Traceparent", "TRACEPARENT", "traceParent"])
-def test_the_header_is_found_whatever_its_case(name):
-    assert traceparent_of({"Other": "x", name: "value"}) == "value"
-
-
-def test_no_headers_mean_no_trace():
-    assert traceparent_of(None) is None
-    assert traceparent_of({}) is None

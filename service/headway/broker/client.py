@@ -27,7 +27,7 @@ from headway.broker.job_stream import JobStream
 from headway.broker.log_reader import LogReader
 from headway.broker.results import JobResult
 from headway.core.errors import JobRejected, RejectCode
-from headway.core.job import JOB_ID, TOKEN, JobKey
+from headway.core.job import JOB_ID, RESERVED_ID_MESSAGE, RESERVED_JOB_ID, TOKEN, JobKey
 from headway.core.lease_actions import CancelAnswer
 from headway.core.status import QueueStatus
 
@@ -124,9 +124,12 @@ class Client:
         Give an ``id`` of your own to find the job again, or to publish it once even if your program starts anew: the
         same id with the same content is the same job, with another content a `Conflict`. ``traceparent`` (W3C) makes
         the job part of your trace. What the job says is checked by the queue: a fault comes as a last chunk with
-        ``finish_reason`` ``rejected``. Raises `JobRejected` for an id or a model that no subject can carry.
+        ``finish_reason`` ``rejected``. Raises `JobRejected` for an id or a model that no subject can carry, and for an
+        id that is reserved: the answer to that would come under another one.
         """
-        key = self._key(id or uuid.uuid4().hex)
+        if id is not None and RESERVED_JOB_ID.fullmatch(id):
+            raise JobRejected(RejectCode.INVALID_VALUE, "id", RESERVED_ID_MESSAGE)
+        key = self._key(uuid.uuid4().hex if id is None else id)
         prompt = prompt if prompt is None or isinstance(prompt, str) else list(prompt)
         fields = {"id": key.id, "prompt": prompt, "messages": messages, **options}
         payload = msgspec.json.encode({name: value for name, value in fields.items() if value is not None})
@@ -158,6 +161,10 @@ class Client:
     async def status(self, timeout_seconds: float = STATUS_SECONDS) -> QueueStatus:
         """Queue and workers as the leader sees them; for operators, not for tenants. Raises `BrokerUnavailable`."""
         return await request_status(self._connection, timeout_seconds)
+
+    def connection_state(self) -> ConnectionState:
+        """Whether NATS can be reached now, and why not. Nothing is lost while it cannot: reading goes on afterwards."""
+        return self._connection.state
 
     def _key(self, job_id: str) -> JobKey:
         if JOB_ID.fullmatch(job_id) is None:

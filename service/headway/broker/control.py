@@ -21,11 +21,11 @@ from nats.aio.subscription import Subscription
 
 from headway.broker.backoff import Backoff
 from headway.broker.connection import Connection
-from headway.broker.errors import BrokerRefused, BrokerUnavailable, translated
+from headway.broker.errors import BrokerRefused, BrokerUnavailable, NoLeader, translated
 from headway.broker.log_store import JobLogs
 from headway.broker.streams import cancel_subject
 from headway.core.errors import HeadwayError
-from headway.core.job import FinishReason, JobKey
+from headway.core.job import JOB_ID, TOKEN, FinishReason, JobKey
 from headway.core.lease_actions import CancelAnswer, CancelOutcome
 from headway.core.records import End
 from headway.core.status import QueueStatus
@@ -50,7 +50,8 @@ class ControlServer:
     """Answers for the leader, from `start` to `stop`.
 
     ``cancel`` returns once the job's ``end`` is stored. What the queue does not know any more is looked up in the
-    job's log, so that a job that has ended is told from one that never was.
+    job's log, so that a job that has ended is told from one that never was. What has no end there may be a job that
+    NATS has taken and the queue has not read yet: ``catch_up`` returns once it has read all that was there.
     """
 
     def __init__(
@@ -58,11 +59,13 @@ class ControlServer:
         connection: Connection,
         cancel: Callable[[JobKey], Awaitable[CancelAnswer]],
         status: Callable[[], QueueStatus],
+        catch_up: Callable[[], Awaitable[None]],
     ) -> None:
         self._connection = connection
         self._logs = JobLogs(connection)
         self._cancel = cancel
         self._status = status
+        self._catch_up = catch_up
         self._subscriptions: list[Subscription] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -95,15 +98,25 @@ class ControlServer:
         task.add_done_callback(self._tasks.discard)
 
     async def _answer_cancel(self, message: Msg) -> None:
-        tenant, job_id = message.subject.split(".")[2:]
+        key = JobKey(*message.subject.split(".")[2:])
         try:
-            reply = await self._cancel_reply(JobKey(tenant, job_id))
+            reply = await self._cancel_reply(key)
         except HeadwayError as exc:
-            log.warning("cancel %s/%s: %s", tenant, job_id, exc)
+            log.warning("cancel %s/%s: %s", key.tenant, key.id, exc)
             reply = _CancelReply(error=str(exc))
         await self._reply(message, reply)
 
     async def _cancel_reply(self, key: JobKey) -> _CancelReply:
+        """A token may be a wildcard, which would find any job's log."""
+        if not (TOKEN.fullmatch(key.tenant) and JOB_ID.fullmatch(key.id)):
+            return _CancelReply(error="the subject must be headway.cancel.<tenant>.<id> of one job")
+        reply = await self._try(key)
+        if reply.outcome is CancelOutcome.NOT_FOUND:
+            await self._catch_up()
+            reply = await self._try(key)
+        return reply
+
+    async def _try(self, key: JobKey) -> _CancelReply:
         answer = await self._cancel(key)
         if answer.outcome is CancelOutcome.NOT_FOUND:
             tail = await self._logs.tail(key)
@@ -142,18 +155,33 @@ async def request_status(connection: Connection, timeout_seconds: float = TIMEOU
 
 
 async def _request(connection: Connection, subject: str, operation: str, timeout_seconds: float) -> bytes:
+    """Tries until somebody answers. A connection that is closed for good is no reason to wait."""
     backoff = Backoff()
-    reason = "no answer"
+    error = BrokerUnavailable(operation, f"no answer in {timeout_seconds:g} s")
     with suppress(TimeoutError):
         async with asyncio.timeout(timeout_seconds):
             while True:
                 try:
-                    return (await connection.client.request(subject, b"", timeout=timeout_seconds)).data
-                except nats.errors.NoRespondersError:
-                    reason = "no queue leader is listening"
-                except nats.errors.TimeoutError:
+                    return await _ask(connection, subject, operation, timeout_seconds)
+                except BrokerUnavailable as exc:
+                    error = exc
+                if connection.client.is_closed:
                     break
-                except nats.errors.Error as exc:
-                    reason = str(exc)
                 await backoff.pause()
-    raise BrokerUnavailable(operation, f"{reason} in {timeout_seconds} s")
+    raise error
+
+
+async def _ask(connection: Connection, subject: str, operation: str, timeout_seconds: float) -> bytes:
+    """One try."""
+    if not (connection.client.is_connected or connection.client.is_closed):
+        raise BrokerUnavailable(operation, connection.state.reason)
+    try:
+        with translated(operation):
+            return (await connection.client.request(subject, b"", timeout=timeout_seconds)).data
+    except BrokerUnavailable as exc:
+        match exc.__cause__:
+            case nats.errors.NoRespondersError():
+                raise NoLeader(operation, "no queue process is listening") from exc
+            case nats.errors.TimeoutError():
+                raise BrokerUnavailable(operation, f"no answer in {timeout_seconds:g} s") from exc
+        raise

@@ -21,7 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
-from headway.broker.errors import EmbeddedNatsFailed
+from headway.broker.errors import EmbeddedNatsFailed, FolderInUse
 
 START_SECONDS = 15.0
 LOCK_SECONDS = 3.0
@@ -132,7 +132,7 @@ class EmbeddedNats:
                 await _until(lambda: _try_lock(descriptor))
         except TimeoutError as exc:
             os.close(descriptor)
-            raise EmbeddedNatsFailed(f"another server uses {self.folder}") from exc
+            raise FolderInUse(self.folder) from exc
         return descriptor
 
     def _spawn(self, lock: int) -> None:

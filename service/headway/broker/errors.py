@@ -2,6 +2,7 @@
 
     BrokerError
     ├── BrokerUnavailable      no connection, no answer in time, no JetStream: trying again may help
+    │   └── NoLeader           NATS is there, but no queue process listens
     ├── BrokerRefused          the server answered with an error: operation, code, err_code, description
     │   └── MessageMissing     there is no message with that sequence (any more)
     ├── StreamMissing          a stream is absent and may not be created
@@ -17,6 +18,7 @@
     ├── RecordInvalid          a record of a log that cannot be read
     │   └── UnknownKind        a record of a kind that this version does not know
     └── EmbeddedNatsFailed     the nats-server that we start ourselves did not start
+        └── FolderInUse        another one keeps its streams in the same folder
     JobRejected
     └── PayloadRejected        a payload that is no job, with the identity to answer under
 
@@ -28,6 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import nats.errors
 import nats.js.errors
@@ -43,6 +46,8 @@ WRITE_IN_FLIGHT = 10164
 NO_MESSAGE_FOUND = 10037
 INVALID_CONFIG = 10052
 """JetStream: a stream cannot be as asked for; comes as a server error (500), but will never work."""
+CLIENT_CLOSED = "the client is closed"
+"""Why nothing can be had of a connection that has ended for good."""
 
 
 class BrokerUnavailable(BrokerError):
@@ -53,6 +58,10 @@ class BrokerUnavailable(BrokerError):
         self.operation = operation
         self.reason = reason
         self.err_code = err_code
+
+
+class NoLeader(BrokerUnavailable):
+    """NATS is there, but no queue process listens."""
 
 
 class BrokerRefused(BrokerError):
@@ -93,7 +102,7 @@ class Deposed(BrokerError):
     """Another leader took the queue over: this one's consumer is gone. Step down."""
 
     def __init__(self, epoch: int, reason: str) -> None:
-        super().__init__(f"no longer the leader (epoch {epoch}): {reason}")
+        super().__init__(f"another queue process took over from this one (epoch {epoch}): {reason}")
         self.epoch = epoch
         self.reason = reason
 
@@ -184,6 +193,14 @@ class EmbeddedNatsFailed(BrokerError):
         self.log = log
 
 
+class FolderInUse(EmbeddedNatsFailed):
+    """Another nats-server keeps its streams in the folder; two would ruin them."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(f"another server uses {folder}")
+        self.folder = folder
+
+
 class PayloadRejected(JobRejected):
     """A payload that is no job. ``key`` is the identity to answer under, None where it cannot be known."""
 
@@ -206,6 +223,8 @@ def translated(operation: str) -> Iterator[None]:
         raise BrokerUnavailable(operation, exc.description or "JetStream is not available", exc.err_code) from exc
     except nats.js.errors.APIError as exc:
         raise _refused(operation, exc) from exc
+    except nats.errors.ConnectionClosedError as exc:
+        raise BrokerUnavailable(operation, CLIENT_CLOSED) from exc
     except (nats.errors.Error, OSError) as exc:
         raise BrokerUnavailable(operation, str(exc) or type(exc).__name__) from exc
 

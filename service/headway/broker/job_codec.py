@@ -18,7 +18,7 @@ import re
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from pydantic_core import from_json
+from pydantic_core import ErrorDetails, from_json
 
 from headway.broker.config import JobLimits
 from headway.broker.errors import PayloadRejected
@@ -30,6 +30,7 @@ from headway.core.job import (
     MAX_SEED,
     MAX_STOP_STRINGS,
     MAX_STOP_TOKEN_IDS,
+    RESERVED_ID_MESSAGE,
     RESERVED_JOB_ID,
     TOKEN,
     Job,
@@ -45,8 +46,10 @@ other scripts take more bytes a character and more tokens too. An estimate order
 TOKENS_PER_MESSAGE = 4
 """What a chat template puts around one message, about."""
 
-Count = Annotated[int, Field(ge=0, le=MAX_TOKEN_ID)]
-Seed = Annotated[int, Field(ge=0, le=MAX_SEED)]
+TokenId = Annotated[int, Field(ge=0, le=MAX_TOKEN_ID)]
+Count = Annotated[int, Field(ge=-MAX_TOKEN_ID, le=MAX_TOKEN_ID)]
+"""`core.job` knows what the least is; here a number is only kept to a size that can be meant."""
+Seed = Annotated[int, Field(ge=-MAX_SEED, le=MAX_SEED)]
 TOKEN_KEY = re.compile(r"[0-9]{1,10}")
 
 
@@ -61,7 +64,7 @@ class _JobFields(BaseModel):
 
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
     id: str | None = None
-    prompt: str | Annotated[list[Count], Field(fail_fast=True)] | None = None
+    prompt: str | Annotated[list[TokenId], Field(fail_fast=True)] | None = None
     messages: Annotated[list[_MessageFields], Field(fail_fast=True)] | None = None
     max_tokens: Count = DEFAULT_MAX_TOKENS
     min_tokens: Count = 0
@@ -71,7 +74,7 @@ class _JobFields(BaseModel):
     min_p: float = 0.0
     seed: Seed | None = None
     stop: str | Annotated[list[str], Field(fail_fast=True)] | None = None
-    stop_token_ids: Annotated[list[Count], Field(fail_fast=True)] = []
+    stop_token_ids: Annotated[list[TokenId], Field(fail_fast=True)] = []
     ignore_eos: bool = False
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
@@ -93,6 +96,26 @@ _SAMPLING_FIELDS = (
     *("presence_penalty", "frequency_penalty", "repetition_penalty", "logprobs"),
 )
 _MAX_ENTRIES = {"stop": MAX_STOP_STRINGS, "stop_token_ids": MAX_STOP_TOKEN_IDS, "logit_bias": MAX_LOGIT_BIAS}
+
+
+_WORDS = {
+    "missing": "must be given",
+    "int_type": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "int_parsing_size": "is out of range",
+    "float_type": "must be a number",
+    "finite_number": "must be a number",
+    "string_type": "must be a string",
+    "string_too_short": "must not be empty",
+    "bool_type": "must be true or false",
+    "list_type": "must be an array",
+    "dict_type": "must be an object",
+    "model_type": "must be an object",
+    "greater_than_equal": "must be ≥ {ge}",
+    "less_than_equal": "must be ≤ {le}",
+    "string_too_long": "must have at most {max_length} characters",
+}
+"""What we say for pydantic's kinds of errors, so that all rejections sound alike."""
 
 
 class _Fault(Exception):
@@ -171,7 +194,7 @@ def _key(tenant: str, job_id: object, stream_sequence: int) -> JobKey:
     if not isinstance(job_id, str) or not JOB_ID.fullmatch(job_id):
         raise _Fault(RejectCode.INVALID_VALUE, "id", "must be a string that matches [A-Za-z0-9_-]{1,128}")
     if RESERVED_JOB_ID.fullmatch(job_id):
-        raise _Fault(RejectCode.INVALID_VALUE, "id", "ids like j123 are reserved for jobs that come without one")
+        raise _Fault(RejectCode.INVALID_VALUE, "id", RESERVED_ID_MESSAGE)
     return JobKey(tenant, job_id)
 
 
@@ -213,14 +236,23 @@ def _validated(fields: dict[str, Any]) -> _JobFields:
 
 def _fault(exc: ValidationError) -> _Fault:
     """The first faulty field. A union reports one error per branch: the deepest is the one that was meant."""
-    errors = exc.errors(include_url=False, include_context=False, include_input=False)
+    errors = exc.errors(include_url=False, include_input=False)
     errors = [error for error in errors if error["loc"][0] == errors[0]["loc"][0]]
     depth = max(len(error["loc"]) for error in errors)
     deepest = [error for error in errors if len(error["loc"]) == depth]
     field, *inner = deepest[0]["loc"]
     path = ".".join(str(part)[:64] for part in (field, *(inner[1:] if field in _UNIONS else inner)))
-    message = deepest[0]["msg"] if field not in _UNIONS else " or ".join(error["msg"] for error in deepest)
+    first, *others = [_words(error) for error in (deepest if field in _UNIONS else deepest[:1])]
+    message = " or ".join([first, *(words.removeprefix("must be ") for words in others)])
     return _Fault(RejectCode.INVALID_VALUE, path, message)
+
+
+def _words(error: ErrorDetails) -> str:
+    context = error.get("ctx", {})
+    if context.get("ge", 0) < 0:
+        return "is out of range"  # that bound is only there to keep numbers small
+    words = _WORDS.get(error["type"])
+    return error["msg"] if words is None else words.format_map(context)
 
 
 def _job(key: JobKey, model: str, payload_hash: str, fields: _JobFields) -> Job:

@@ -13,7 +13,7 @@ from nats.js.errors import APIError, NoStreamResponseError
 
 from headway.broker.backoff import Backoff
 from headway.broker.connection import Connection
-from headway.broker.errors import BrokerRefused, BrokerUnavailable, Busy, TooLarge
+from headway.broker.errors import CLIENT_CLOSED, BrokerRefused, BrokerUnavailable, Busy, TooLarge
 from headway.broker.streams import JOBS, jobs_subject
 
 log = logging.getLogger(__name__)
@@ -59,8 +59,8 @@ def publication(model: str, tenant: str, payload: bytes, traceparent: str | None
 async def publish_job(connection: Connection, job: Publication, timeout_seconds: float) -> int:
     """Returns the job's stream sequence once it is stored.
 
-    Raises `TooLarge` before anything is sent, `Busy`, `BrokerRefused`, and `BrokerUnavailable` after the timeout; only
-    after the last may the job be stored all the same.
+    Raises `TooLarge` before anything is sent, `Busy`, `BrokerRefused`, and `BrokerUnavailable` after the timeout, or
+    once the connection is closed; only after the last may the job be stored all the same.
     """
     if job.size > connection.max_payload:
         raise TooLarge(job.size, connection.max_payload)
@@ -72,6 +72,8 @@ async def publish_job(connection: Connection, job: Publication, timeout_seconds:
                 try:
                     return await _try(connection, job)
                 except BrokerUnavailable as exc:
+                    if connection.client.is_closed:
+                        raise
                     reason = exc.reason
                 await backoff.pause()
     except TimeoutError as exc:
@@ -80,6 +82,8 @@ async def publish_job(connection: Connection, job: Publication, timeout_seconds:
 
 async def _try(connection: Connection, job: Publication) -> int:
     subject = jobs_subject(job.model, job.tenant)
+    if connection.client.is_closed:
+        raise BrokerUnavailable("publish a job", CLIENT_CLOSED)
     if not connection.client.is_connected:
         raise BrokerUnavailable("publish a job", connection.state.reason)
     try:

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from headway.core.job import JOB_ID, Job, SamplingParams
+from headway.core.job import JOB_ID, RESERVED_ID_MESSAGE, RESERVED_JOB_ID, Job, SamplingParams
 from headway.settings.fields import attribute_docstrings
 
 JOB_FIELDS = ("priority", "deadline_seconds", "expected_tokens")
@@ -57,9 +57,13 @@ def check_names(fields: dict[str, Any], where: str) -> None:
 
 
 def check_id(job_id: Any, where: str) -> None:
-    """Raises a usage error for an id that no subject can carry; None is no id."""
-    if job_id is not None and not (isinstance(job_id, str) and JOB_ID.fullmatch(job_id)):
+    """Raises a usage error for an id that no job may have; None is no id."""
+    if job_id is None:
+        return
+    if not (isinstance(job_id, str) and JOB_ID.fullmatch(job_id)):
         raise click.UsageError(f"{where}: the id {job_id!r} must match [A-Za-z0-9_-]{{1,128}}")
+    if RESERVED_JOB_ID.fullmatch(job_id):
+        raise click.UsageError(f"{where}: the id {job_id!r} cannot be given: {RESERVED_ID_MESSAGE}")
 
 
 class JobOption(click.Option):
@@ -72,7 +76,7 @@ class JobOption(click.Option):
         shown = "" if default in (None, (), False) else f"[default: {default}]"
         is_list = typing.get_origin(annotation) is tuple
         if is_list:
-            shown = "Several times for several."
+            shown = "Give it several times for several."
         super().__init__(
             [f"{flag}/--no-{flag.removeprefix('--')}" if annotation is bool else flag, name],
             default=None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import unicodedata
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -43,10 +44,12 @@ class Outcome:
         return f"{shown(self.key)}: {self.result.finish_reason} ({error.code}): {field}{error.message}"
 
 
-async def print_stream(stream: JobStream) -> Outcome:
-    """Prints the text to stdout while it comes, and figures to stderr if that is a terminal."""
+async def print_stream(stream: JobStream, on_news: Callable[[], None]) -> Outcome:
+    """Prints the text to stdout while it comes, and figures to stderr if that is a terminal. ``on_news`` is called for
+    every piece."""
     is_open_line = False
     async for chunk in stream:
+        on_news()
         click.echo(printable(chunk.text) if sys.stdout.isatty() else chunk.text, nl=False)
         is_open_line = not chunk.text.endswith("\n") if chunk.text else is_open_line
     if is_open_line:

@@ -11,6 +11,7 @@ import click
 from headway.commands.flags import SettingFlags, SettingsCommand, connection_flags
 from headway.commands.job_names import JobName, shown
 from headway.commands.job_output import Outcome, complain, print_json, print_stream
+from headway.commands.patience import Patience
 from headway.commands.statuses import FAILED
 from headway.core.job import JobKey
 
@@ -47,9 +48,14 @@ async def _read(config: BrokerConfig, job: JobKey, as_json: bool, seconds: float
     from headway.broker.client import Client
 
     connecting = Client.connect(tenant=job.tenant, config=config, timeout_seconds=config.nats_timeout_seconds)
-    async with connecting as client, client.follow(job.id) as stream, asyncio.timeout(seconds):
+    async with (
+        connecting as client,
+        client.follow(job.id) as stream,
+        Patience(client, job=job) as patience,
+        asyncio.timeout(seconds),
+    ):
         if not as_json:
-            return await print_stream(stream)
+            return await print_stream(stream, patience.heard)
         outcome = Outcome(job, await stream.result())
         print_json(outcome)
         return outcome

@@ -15,6 +15,7 @@ from headway.commands.job_fields import check_id, given_fields, job_options
 from headway.commands.job_files import JobRequest, PromptStyle, read_requests
 from headway.commands.job_names import DEFAULT_TENANT, shown
 from headway.commands.job_output import Outcome, complain, print_json, print_stream
+from headway.commands.patience import Patience
 from headway.commands.statuses import FAILED
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class Destination:
 @click.option("--raw", is_flag=True, help="Give a prompt to the model as it is, not as a chat message.")
 @click.option("--system", metavar="TEXT", help="The first message of the chat.")
 @click.option("--tenant", default=DEFAULT_TENANT, show_default=True, help="Whose jobs they are.")
-@click.option("--model", help="Served name of the model. [default: the setting served_model]")
+@click.option("--model", help="Served name of the model. [default: served_model of the settings, else default]")
 @click.option("--id", "job_id", help="Id of the job, if it is one; a random one otherwise.")
 @click.option("--detach", is_flag=True, help="Print the jobs' names and end; read the output with `headway result`.")
 @click.option(
@@ -106,18 +107,23 @@ def _end(outcomes: Sequence[Outcome]) -> None:
 async def _one(destination: Destination, request: JobRequest) -> Outcome:
     from headway.commands.submitting import Submitter
 
-    async with destination.client() as client, Submitter(client) as submitter:
-        return await print_stream(await submitter.start(request.fields))
+    async with (
+        destination.client() as client,
+        Patience(client, destination.model) as patience,
+        Submitter(client) as submitter,
+    ):
+        return await print_stream(await submitter.start(request.fields), patience.heard)
 
 
 async def _detached(destination: Destination, requests: Sequence[JobRequest]) -> None:
     """One after the other; what was named is stored, so an interruption leaves it."""
     from headway.commands.submitting import start
 
-    async with destination.client() as client:
+    async with destination.client() as client, Patience(client, destination.model) as patience:
         for request in requests:
             stream = client.submit(**request.fields)
             await start(stream)
+            patience.heard()
             click.echo(shown(stream.key))
             await stream.aclose()
 
@@ -137,10 +143,15 @@ async def _many(
             number, title = next(titles)
             print_json(outcome) if as_json else _print_answer(number, title, outcome)
             advance()
+            patience.heard()
             if not outcome.is_complete:
                 incomplete.append(outcome)
 
-        async with destination.client() as client, Submitter(client) as submitter:
+        async with (
+            destination.client() as client,
+            Patience(client, destination.model) as patience,
+            Submitter(client) as submitter,
+        ):
             await submitter.outcomes((request.fields for request in requests), max_in_flight, on_outcome)
     return incomplete
 

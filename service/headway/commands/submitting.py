@@ -7,12 +7,15 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, Self
 
+import click
+
 from headway.broker.backoff import Backoff
 from headway.broker.client import Client
 from headway.broker.errors import Busy
 from headway.broker.job_stream import JobStream
 from headway.commands.job_output import Outcome
 from headway.core.errors import HeadwayError
+from headway.core.lease_actions import CancelAnswer, CancelOutcome
 
 BUSY_SECONDS = 1.0
 MAX_BUSY_SECONDS = 30.0
@@ -36,8 +39,20 @@ class Submitter:
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None and not issubclass(kind, HeadwayError):
-            answers = [self._client.cancel(job_id, CANCEL_SECONDS) for job_id in self._open]
-            await asyncio.gather(*answers, return_exceptions=True)
+            await self._cancel_all()
+
+    async def _cancel_all(self) -> None:
+        """And say how many, since nobody sees it otherwise."""
+        asked = [self._client.cancel(job_id, CANCEL_SECONDS) for job_id in self._open]
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        outcomes = [answer.outcome for answer in answers if isinstance(answer, CancelAnswer)]
+        words = {
+            "cancelled": outcomes.count(CancelOutcome.CANCELLED),
+            "could not cancel": len(answers) - len(outcomes),
+        }
+        for verb, count in words.items():
+            if count:
+                click.echo(f"headway: {verb} {count} {'job' if count == 1 else 'jobs'}", err=True)
 
     async def start(self, fields: dict[str, Any]) -> JobStream:
         """A stream whose job is stored."""

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from headway.broker.config import BrokerConfig
 
 MAX_TENANTS_SHOWN = 6
+NAMES = ("model", "worker", "waiting by tenant")
+"""Columns of names, which may be long."""
 UNKNOWN = "–"
 
 
@@ -94,7 +96,8 @@ def tables(status: QueueStatus) -> Group:
 
 
 def _models(models: tuple[ModelStatus, ...]) -> Table:
-    table = _table("model", "waiting", "leased", "oldest wait", "backlog tokens", "workers needed", "waiting by tenant")
+    columns = ("model", "waiting", "leased", "oldest\nwait", "backlog\ntokens", "workers\nneeded", "waiting by tenant")
+    table = _table(*columns)
     for model in models:
         queue = model.queue
         table.add_row(
@@ -120,7 +123,7 @@ def _by_tenant(model: ModelStatus) -> str:
 def _workers(workers: tuple[WorkerStatus, ...]) -> Table:
     from rich.markup import escape
 
-    table = _table("worker", "model", "state", "held", "running", "of", "free pages", "of", "step")
+    table = _table("worker", "model", "state", "held", "sequences", "free pages", "step")
     for worker in workers:
         load = worker.load
         table.add_row(
@@ -128,21 +131,25 @@ def _workers(workers: tuple[WorkerStatus, ...]) -> Table:
             worker.model,
             "connected" if worker.is_connected else "lost",
             str(worker.num_held_jobs),
-            UNKNOWN if load is None else str(load.num_running),
-            str(worker.max_num_seqs),
-            UNKNOWN if load is None else str(load.num_free_pages),
-            str(worker.capacity.num_pages),
+            _of(None if load is None else load.num_running, worker.max_num_seqs),
+            _of(None if load is None else load.num_free_pages, worker.capacity.num_pages),
             UNKNOWN if load is None else f"{load.step_seconds * 1000:.0f} ms",
         )
     return table
 
 
+def _of(number: int | None, most: int) -> str:
+    return f"{UNKNOWN if number is None else number}/{most}"
+
+
 def _table(*columns: str) -> Table:
+    """Names may be long and are cut or wrapped in a narrow terminal; states and numbers never are."""
     from rich import box
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD)
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for column in columns:
-        is_text = column in ("model", "worker", "state", "waiting by tenant")
-        table.add_column(column, justify="left" if is_text else "right")
+        is_name = column in NAMES
+        justify: Literal["left", "right"] = "left" if is_name or column == "state" else "right"
+        table.add_column(column, justify=justify, no_wrap=not is_name, overflow="fold" if is_name else "ellipsis")
     return table

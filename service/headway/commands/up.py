@@ -16,18 +16,24 @@ from headway.settings import SettingField, Settings
 if TYPE_CHECKING:
     from headway.broker.errors import EmbeddedNatsFailed
     from headway.roles.local import LocalRole
+    from headway.roles.queue import QueueRole
+    from headway.roles.worker import WorkerRole
 
 NATS_PORT = 4222
 ADDRESS_IN_USE = "address already in use"
 WELCOME = """
-Headway is up: NATS at {url}, model {model} ({loaded}), metrics at {metrics}
+Headway is up: NATS at {url}, model {model} ({loaded})
+queue:  {queue}
+worker: {worker}
+
 Submit a first job, in another terminal:
 
     headway submit{address} --temperature 0 "Why is the sky blue?"
 
-or with any NATS client, as plain JSON (its tokens come on headway.results.acme.a1):
+or with any NATS client (the tokens come on headway.results.acme.a1):
 
-    nats pub --server {url} headway.jobs.{model}.acme '{{"id": "a1", "prompt": "Once upon a time", "max_tokens": 32}}'
+    nats pub --server {url} headway.jobs.{model}.acme \\
+        '{{"id": "a1", "prompt": "Once upon a time", "max_tokens": 32}}'
 
 Ctrl-C ends it; jobs that wait are kept in {folder}.
 """
@@ -81,14 +87,24 @@ def _welcome(local: LocalRole, model: str) -> str:
         url=local.nats.url,
         model=model,
         loaded=f"{ready.model_id} on {ready.device}" if ready else "starting again",
-        metrics=f"http://{local.queue.telemetry.metrics.address}/metrics",
+        queue=_addresses(local.queue),
+        worker=_addresses(local.worker),
         address="" if local.nats.port == NATS_PORT else f" --nats-url {local.nats.url}",
         folder=local.nats.folder,
     )
 
 
+def _addresses(role: QueueRole | WorkerRole) -> str:
+    return f"metrics at http://{role.telemetry.metrics.address}/metrics, probes at {role.health.address}"
+
+
 def _explained(error: EmbeddedNatsFailed, nats_port: int) -> HeadwayError:
-    """The one failure that happens to everybody has a name and a way out."""
+    """The failures that happen to everybody have a name and a way out."""
+    from headway.broker.errors import FolderInUse
+
+    if isinstance(error, FolderInUse):
+        fix = "another nats-server uses it: another headway up? End that, or give --data-folder and --nats-port"
+        return SettingError("--data-folder", str(error.folder.parent), fix)
     if ADDRESS_IN_USE not in error.log:
         return error
     return SettingError("--nats-port", nats_port, "another program listens there; choose another port, or 0 for any")

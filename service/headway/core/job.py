@@ -20,6 +20,7 @@ TOKEN = re.compile(r"[a-z0-9-]{1,63}")
 JOB_ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
 RESERVED_JOB_ID = re.compile(r"j[0-9]+")
 """Ids of jobs that came without one: ``j<stream sequence>``."""
+RESERVED_ID_MESSAGE = "ids like j123 are reserved for jobs that come without one"
 
 MAX_STOP_STRINGS = 16
 MAX_STOP_CHARACTERS = 256
@@ -76,7 +77,7 @@ class SamplingParams:
     min_p: float = 0.0
     """Leave out tokens less likely than this share of the most likely one; 0 switches it off."""
     seed: int | None = None
-    """Of the random numbers; None: derived from the job's identity, so that a resumed job draws the same ones."""
+    """Repeats an answer: the same seed draws the same tokens. Default: derived from the job's identity."""
     stop: tuple[str, ...] = ()
     """Strings that end the job; not part of its text."""
     stop_token_ids: tuple[int, ...] = ()
@@ -86,13 +87,13 @@ class SamplingParams:
     presence_penalty: float = 0.0
     """Subtracted from the logit of every token that the output has already."""
     frequency_penalty: float = 0.0
-    """The same, for each time that it has it."""
+    """Subtracted from the logit of a token for each time that the output has it already."""
     repetition_penalty: float = 1.0
     """> 1 makes tokens of prompt and output less likely, by dividing what speaks for them."""
     logit_bias: tuple[tuple[int, float], ...] = ()
-    """(token id, added to its logit)."""
+    """What is added to the logits of single tokens, as (token id, bias)."""
     logprobs: int | None = None
-    """None: none. k: the log-probability of the chosen token and of the k most likely ones (0 ≤ k ≤ 20)."""
+    """Also give the log-probability of the chosen token and of so many most likely ones, 0 to 20. Default: none."""
 
     def __post_init__(self) -> None:
         check = _Check()
@@ -146,9 +147,9 @@ class Job:
     priority: int = 0
     """Higher goes first, among the jobs of one tenant (weighted fair) or of all (fifo)."""
     deadline_seconds: float | None = None
-    """Counted from the broker's timestamp of the job."""
+    """The job ends as expired after so many seconds, counted from the broker's timestamp of it. Default: never."""
     expected_tokens: int | None = None
-    """The client's guess of the output length, for shortest job first."""
+    """A guess of the output's length in tokens, for shortest job first. Default: learned from the tenant's jobs."""
 
     def __post_init__(self) -> None:
         check = _Check()

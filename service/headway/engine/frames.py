@@ -16,6 +16,7 @@ import msgspec
 from headway.core.scheduler_config import SchedulerConfig
 from headway.engine.config import EngineConfig
 from headway.engine.messages import Command, Event
+from headway.telemetry.config import LogFormat, LogLevel
 
 NUM_LENGTH_BYTES = 4
 
@@ -25,6 +26,8 @@ class Start(msgspec.Struct, frozen=True):
 
     engine: EngineConfig
     scheduler: SchedulerConfig
+    log_level: LogLevel = LogLevel.INFO
+    log_format: LogFormat = LogFormat.TEXT
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -22,6 +22,8 @@ from headway.core.errors import SettingError
 FORMAT = 1
 """Raise it when the conversion changes: older folders are then left alone and made anew."""
 
+MAX_HASHED_BYTES = 256 * 1024 * 1024
+
 END_MARKERS = ("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|end|>", "<end_of_turn>", "<turn|>", "</s>")
 """Tokens that end a turn or a text, in the families that ship as GGUF. The file names one EOS only, where the
 original's generation config often lists several: those that the tokenizer has as special tokens are added to it."""
@@ -47,10 +49,21 @@ def converted_folder(path: Path, cache: Path, progress: Callable[[str], None]) -
 
 
 def _folder_name(path: Path) -> str:
-    """Changes with the file: its place, size and time of change. Hashing gigabytes at every start would cost more."""
-    stat = path.stat()
-    identity = f"{FORMAT}:{path.resolve()}:{stat.st_size}:{stat.st_mtime_ns}"
-    return f"{path.stem}-{hashlib.sha256(identity.encode()).hexdigest()[:12]}"
+    """Says what is in the file and not where it lies, so that every installation shares one folder.
+
+    All of the file is hashed up to `MAX_HASHED_BYTES`, in a fraction of a second. Of a larger one the two ends are, and
+    its size: the first holds the tokenizer and all shapes, and no two models have the same last weights.
+    """
+    size = path.stat().st_size
+    digest = hashlib.blake2b(f"{FORMAT}:{size}:".encode(), digest_size=8)
+    with path.open("rb") as file:
+        if size <= MAX_HASHED_BYTES:
+            digest.update(file.read())
+        else:
+            digest.update(file.read(MAX_HASHED_BYTES // 2))
+            file.seek(-(MAX_HASHED_BYTES // 2), os.SEEK_END)
+            digest.update(file.read())
+    return f"{path.stem}-{digest.hexdigest()}"
 
 
 def _convert(path: Path, folder: Path) -> None:

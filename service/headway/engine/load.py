@@ -34,6 +34,7 @@ from headway.engine.attention import ATTENTION_NAME, LayerCall
 from headway.engine.builtin_models import BUILTIN_MODELS, builtin_gguf
 from headway.engine.config import Device, DType, EngineConfig
 from headway.engine.gguf import converted_folder
+from headway.engine.hub import announce_download
 
 Progress = Callable[[str], None]
 
@@ -139,6 +140,7 @@ def _source(config: EngineConfig, progress: Progress) -> str:
         return str(path)
     if path.is_absolute() or config.model.startswith((".", "~")) or config.model.count("/") > 1:
         raise SettingError("model", config.model, "there is no such folder")
+    announce_download(config.model, _hub_folder(config), progress)
     return config.model
 
 

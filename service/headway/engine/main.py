@@ -1,10 +1,9 @@
 """The engine child: ``python -m headway.engine.main --fd N``, started by `engine.process`.
 
-    reader thread ── commands ──▶ queue ──▶ main loop: apply commands, step, send one report ── frames ──▶ parent
+It loads the model, and serves it in the loop of `engine.serve`.
 
-The main loop waits while there is nothing to do and never waits while there is. The child ends when its parent does:
-the kernel kills it (Linux), and the end of the stream stops it anywhere. The terminal's Ctrl-C reaches the whole
-group of processes, but what it means is the parent's to decide.
+The child ends when its parent does: the kernel kills it (Linux), and the end of the stream stops it anywhere. The
+terminal's Ctrl-C reaches the whole group of processes, but what it means is the parent's to decide.
 """
 
 from __future__ import annotations
@@ -14,18 +13,17 @@ import ctypes
 import gc
 import logging
 import os
-import queue
 import signal
 import socket
 import sys
-import threading
-import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from headway.core.errors import HeadwayError
-from headway.engine.frames import decode_command, decode_start, encode_frame, read_frame
-from headway.engine.messages import Command, Event, Failed, Loading
+from headway.engine.frames import decode_start, encode_frame, read_frame
+from headway.engine.messages import Event, Failed, Loading
+from headway.telemetry.config import TelemetryConfig
+from headway.telemetry.logs import configure_logs
 
 if TYPE_CHECKING:
     from headway.engine.engine import Engine  # imports torch, which takes seconds
@@ -33,9 +31,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FAILED_STATUS = 1
+LIBRARIES = ("huggingface_hub", "transformers")
 PR_SET_PDEATHSIG = 1
-STALLED_SECONDS = 0.01
-"""Pause before a step is tried again that could compute nothing although there is work."""
 
 
 def main() -> None:
@@ -43,29 +40,32 @@ def main() -> None:
     _die_with(arguments.parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     with socket.socket(fileno=arguments.fd) as connection, suppress(BrokenPipeError, ConnectionResetError):
         EngineChild(connection).run()
 
 
 class EngineChild:
-    """The child's end of the connection, and the loop that drives the engine."""
+    """The child's end of the connection."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
-        self._commands: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
-        """None: the parent has closed the stream."""
 
     def run(self) -> None:
-        """Returns when the parent has closed the stream; exits with status 1 on failure, having said why."""
+        """Returns when the parent has closed the stream; exits with status 1 on failure, having told the parent why.
+
+        What went wrong is for the parent to log; what nobody has foreseen is logged here too, with its traceback.
+        """
         try:
             engine = self._load()
             if engine is not None:
-                self._serve(engine)
+                from headway.engine.serve import EngineLoop  # imports torch
+
+                EngineLoop(engine, self._connection).run()
         except (BrokenPipeError, ConnectionResetError):
             raise
         except Exception as error:
-            logger.error("the engine failed", exc_info=not isinstance(error, HeadwayError))
+            if not isinstance(error, HeadwayError):
+                logger.exception("the engine failed")
             self._send(Failed(_explain(error)))
             sys.exit(FAILED_STATUS)
 
@@ -75,52 +75,27 @@ class EngineChild:
         if frame is None:
             return None
         start = decode_start(frame)
-        threading.Thread(target=self._read_commands, name="read-commands", daemon=True).start()
+        configure_logs(TelemetryConfig(log_level=start.log_level, log_format=start.log_format))
         self._send(Loading("importing torch and transformers"))
         from headway.engine.build import build_engine  # takes seconds: say so first
 
+        _take_logs_over()
         engine = build_engine(start.engine, start.scheduler, lambda stage: self._send(Loading(stage)))
         gc.collect()
         gc.freeze()  # a model is many objects that live for ever; a collection in a step need not look at them
         self._send(engine.ready)
         return engine
 
-    def _serve(self, engine: Engine) -> None:
-        self._send(engine.step(time.monotonic()))  # nothing to do yet: says what there is room for
-        is_stalled = False
-        while True:
-            for command in self._take_commands(wait_seconds=_wait_seconds(engine, is_stalled)):
-                if command is None:
-                    return
-                engine.apply(command, time.monotonic())
-            report = engine.step(time.monotonic())
-            is_stalled = report.step is None
-            self._send(report)
-
-    def _take_commands(self, wait_seconds: float | None) -> list[Command | None]:
-        """All commands that have come; if none has, the next one, waited for that long (None: for ever)."""
-        commands: list[Command | None] = []
-        with suppress(queue.Empty):
-            commands.append(
-                self._commands.get(timeout=wait_seconds) if wait_seconds != 0 else self._commands.get_nowait()
-            )
-            while True:
-                commands.append(self._commands.get_nowait())
-        return commands
-
-    def _read_commands(self) -> None:
-        while (frame := read_frame(self._connection)) is not None:
-            self._commands.put(decode_command(frame))
-        self._commands.put(None)
-
     def _send(self, event: Event) -> None:
         self._connection.sendall(encode_frame(event))
 
 
-def _wait_seconds(engine: Engine, is_stalled: bool) -> float | None:
-    if not engine.has_work:
-        return None
-    return STALLED_SECONDS if is_stalled else 0
+def _take_logs_over() -> None:
+    """These libraries print through handlers of their own as well, so that everything would be said twice."""
+    for name in LIBRARIES:
+        library = logging.getLogger(name)
+        library.handlers.clear()
+        library.propagate = True
 
 
 def _explain(error: Exception) -> str:

@@ -1,7 +1,8 @@
 """The engine child as the worker's I/O process sees it. No torch here, nor in anything this imports.
 
 A crash of the engine (out of memory, a fault in a kernel) ends the child only: `events` raises, and the worker hands
-the jobs back and starts another. The child has no terminal: what it prints goes to standard error.
+the jobs back and starts another. The child has no terminal: what it prints goes to standard error, and it
+logs as its parent does.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from headway.core.scheduler_config import SchedulerConfig
 from headway.engine.config import EngineConfig
 from headway.engine.frames import Start, decode_event, encode_frame, receive_frame
 from headway.engine.messages import Command, Event, Failed, Loading, Ready, StepReport
+from headway.telemetry.logs import log_style
 
 TERMINATE_SECONDS = 5.0
 """From SIGTERM to SIGKILL."""
@@ -29,7 +31,8 @@ class EngineProcess:
     """One life of an engine child: `start`, then `send` and `events`, then `stop`. A new life is a new object."""
 
     def __init__(self, engine: EngineConfig, scheduler: SchedulerConfig) -> None:
-        self._start_frame = Start(engine, scheduler)
+        logs = log_style()
+        self._start_frame = Start(engine, scheduler, logs.level, logs.format)
         self._process: asyncio.subprocess.Process | None = None
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import re
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, suppress
 
@@ -26,6 +27,9 @@ logger = logging.getLogger(__name__)
 FIRST_BACKOFF_SECONDS = 0.1
 MAX_REDIRECTS = 3
 """In a row; then the replicas do not agree on who leads, and the client pauses before it asks again."""
+REPEAT_SECONDS = 60.0
+"""Between two warnings of the same reason."""
+_LAYERS = re.compile(r"^(?:UNKNOWN: )?(?:ipv[46]:\S+: )?(?:Failed to connect to remote host: )?(?:connect: )?")
 CLOSE_SECONDS = 5.0
 """How long `LeaseClient.close` waits for what was sent to reach the leader."""
 
@@ -47,6 +51,8 @@ class LeaseClient:
         self._finished.set()
         self.last_error: str | None = "not connected yet"
         """Why no leader has welcomed this worker; None while one has. For the readiness probe."""
+        self._last_warning: str | None = None
+        self._warned_at = 0.0
 
     @property
     def is_connected(self) -> bool:
@@ -112,7 +118,7 @@ class LeaseClient:
 
     def _welcomed(self) -> None:
         self._num_failures = self._num_redirects = 0
-        self.last_error = None
+        self.last_error = self._last_warning = None
 
     def _redirected(self, redirect: Redirect) -> None:
         if redirect.address is None or self._num_redirects >= MAX_REDIRECTS:
@@ -126,7 +132,15 @@ class LeaseClient:
         self._num_redirects = 0
         self.last_error = f"{target}: {reason}"
         if not self._closing.is_set():
-            logger.warning("no lease stream: %s", self.last_error)
+            self._warn(self.last_error)
+
+    def _warn(self, reason: str) -> None:
+        """The attempts go on every few seconds; the same reason is worth a line only now and then."""
+        now = asyncio.get_running_loop().time()
+        is_known = reason == self._last_warning and now - self._warned_at < REPEAT_SECONDS
+        logger.log(logging.DEBUG if is_known else logging.WARNING, "no lease stream: %s", reason)
+        if not is_known:
+            self._last_warning, self._warned_at = reason, now
 
     async def _pause(self) -> None:
         """Exponential, and jittered so that the workers of a dead leader do not come to the next one all at once."""
@@ -138,6 +152,12 @@ class LeaseClient:
                 await self._closing.wait()
         except TimeoutError:
             return
+
+
+def _reason(error: grpc.aio.AioRpcError) -> str:
+    """What gRPC says, without the names of its layers and the address, which stand before what happened."""
+    details = (error.details() or "").rpartition("last error: ")[2]
+    return f"{error.code().name}: {_LAYERS.sub('', details)}"
 
 
 class _Stream:
@@ -195,7 +215,7 @@ class _Stream:
         try:
             return await self._call.read()
         except grpc.aio.AioRpcError as error:
-            raise LeaseError(f"{error.code().name}: {error.details()}") from error
+            raise LeaseError(_reason(error)) from error
         except asyncio.CancelledError as error:
             if self._given_up is None:
                 raise  # our own task was cancelled, not the call

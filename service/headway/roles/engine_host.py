@@ -35,7 +35,8 @@ class EngineListener(Protocol):
 
     def engine_reported(self, report: StepReport) -> None: ...
 
-    async def engine_gone(self, reason: str, num_failed_starts: int) -> None: ...
+    async def engine_gone(self, reason: str, num_failed_starts: int) -> None:
+        """An error that this raises ends `EngineHost.run`, and is for whoever runs it to report."""
 
 
 class EngineHost:
@@ -76,8 +77,8 @@ class EngineHost:
             except EngineError as exc:
                 if self._is_stopping:
                     return
-                log.error("%s", exc)
                 await self._listener.engine_gone(str(exc), self._num_failed_starts)
+                log.error("%s", exc)
             if not self._is_stopping:
                 await asyncio.sleep(min(self._max_pause_seconds, FIRST_PAUSE_SECONDS * 2**self._num_failed_starts))
 

@@ -76,8 +76,10 @@ class Supervisor:
         error = task.exception()
         if error is None:
             return
-        is_ours = isinstance(error, HeadwayError)
-        log.error("task %s failed: %s", task.get_name(), error, exc_info=None if is_ours else error)
+        if isinstance(error, HeadwayError):  # whoever runs the role says it to people
+            log.debug("task %s failed: %s", task.get_name(), error)
+        else:
+            log.error("task %s failed: %s", task.get_name(), error, exc_info=error)
         if not self._failure.done():
             self._failure.set_exception(error)
 

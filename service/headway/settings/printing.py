@@ -15,6 +15,8 @@ import yaml
 from headway.settings.fields import SettingField
 from headway.settings.loader import DEFAULT
 
+HELP_COLUMNS = 84
+
 
 @dataclass(frozen=True, slots=True)
 class SettingValue:
@@ -57,7 +59,7 @@ def _line(value: SettingValue) -> str:
 
 
 def _help_lines(setting: SettingField) -> list[str]:
-    return [f"  # {line}" for line in textwrap.wrap(setting.help, width=100)]
+    return [f"  # {line}" for line in textwrap.wrap(setting.help, width=HELP_COLUMNS)]
 
 
 def _inline(value: Any) -> str:

@@ -1,13 +1,14 @@
 """The Prometheus endpoint, served from a thread of its own so that a busy event loop cannot delay a scrape.
 
-It has its own registry: two roles in one process, or two tests, never see each other's numbers. Whatever the path,
-it answers with the metrics.
+It has its own registry: two roles in one process, or two tests, never see each other's numbers. At / it says
+where to look; at any other path it answers with the metrics.
 """
 
 from __future__ import annotations
 
 import socket
 import threading
+from http import HTTPStatus
 from http.server import ThreadingHTTPServer
 
 from prometheus_client import CollectorRegistry, MetricsHandler
@@ -48,6 +49,15 @@ class MetricsEndpoint:
 def _server(address: Address, registry: CollectorRegistry) -> ThreadingHTTPServer:
     class Handler(MetricsHandler.factory(registry)):  # type: ignore[misc]
         timeout = CLIENT_TIMEOUT_SECONDS
+
+        def do_GET(self) -> None:
+            if self.path == "/":
+                self.send_response(HTTPStatus.OK)
+                self.send_header("Content-Type", "text/plain; charset=utf-8")
+                self.end_headers()
+                self.wfile.write(b"The metrics are at /metrics\n")
+            else:
+                super().do_GET()
 
     class Server(ThreadingHTTPServer):
         address_family = socket.AF_INET6 if ":" in address.host else socket.AF_INET

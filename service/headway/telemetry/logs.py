@@ -12,11 +12,12 @@ import json
 import logging
 import sys
 import time
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
 from headway.core.job import JobKey
-from headway.telemetry.config import LogFormat, TelemetryConfig
+from headway.telemetry.config import LogFormat, LogLevel, TelemetryConfig
 from headway.telemetry.traceparent import parse_traceparent
 
 PACKAGE = "headway"
@@ -40,6 +41,22 @@ def configure_logs(config: TelemetryConfig, stream: TextIO | None = None) -> log
     root.setLevel(logging.WARNING)
     logging.getLogger(PACKAGE).setLevel(config.log_level.upper())
     return handler
+
+
+@dataclass(frozen=True, slots=True)
+class LogStyle:
+    """How a process logs."""
+
+    level: LogLevel
+    format: LogFormat
+
+
+def log_style() -> LogStyle:
+    """How this process logs our own messages, so that its children do it alike."""
+    root, threshold = logging.getLogger(), logging.getLogger(PACKAGE).getEffectiveLevel()
+    is_json = any(isinstance(handler.formatter, JsonFormatter) for handler in root.handlers)
+    levels = [level for level in LogLevel if logging.getLevelName(level.upper()) >= threshold]
+    return LogStyle(levels[0] if levels else LogLevel.ERROR, LogFormat.JSON if is_json else LogFormat.TEXT)
 
 
 def fields(**values: object) -> dict[str, dict[str, object]]:

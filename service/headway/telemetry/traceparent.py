@@ -6,10 +6,8 @@ A header that does not hold is ignored, as the specification asks: a broken trac
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-HEADER = "traceparent"
 PATTERN = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 FORBIDDEN_VERSION = "ff"
 SAMPLED = 0x01
@@ -39,8 +37,3 @@ def parse_traceparent(text: str | None) -> TraceParent | None:
         return None
     parent = TraceParent(int(trace_id, 16), int(span_id, 16), bool(int(flags, 16) & SAMPLED))
     return parent if parent.trace_id and parent.span_id else None
-
-
-def traceparent_of(headers: Mapping[str, str] | None) -> str | None:
-    """The header's value, whatever the case of its name: NATS keeps it as the client wrote it (``Traceparent``)."""
-    return next((value for name, value in (headers or {}).items() if name.lower() == HEADER), None)
