@@ -25,7 +25,6 @@ def state_of(*records: Record | None, key: JobKey = KEY) -> LogState:
 
 def test_an_empty_log_expects_sequence_zero_and_belongs_to_anyone() -> None:
     state = LogState(KEY)
-    assert state.is_empty
     assert state.last_sequence == 0
     assert state.belongs_to("anything")
 

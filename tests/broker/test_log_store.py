@@ -45,7 +45,7 @@ async def write(logs: JobLogs, num_records: int, key: JobKey = KEY) -> int:
 
 async def test_an_empty_log_has_no_tail_and_an_empty_state(logs: JobLogs) -> None:
     assert await logs.tail(KEY) is None
-    assert (await logs.read(KEY)).is_empty
+    assert (await logs.read(KEY)).last_sequence == 0
 
 
 async def test_a_log_of_several_pages_is_read_whole(logs: JobLogs, connection: Connection) -> None:

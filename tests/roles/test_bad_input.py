@@ -122,3 +122,20 @@ async def test_a_record_that_nobody_can_read_harms_no_job(wire: Any, tenant: str
     await write_log(wire, tenant, "a1", b'{"kind": "tokens", "seq": "x"}')
     await wire.publish(tenant, job(id="a1"))
     assert (await wire.ended(tenant, "a1")).end["finish_reason"] == "length"
+
+
+async def test_a_faulty_resend_of_a_waiting_job_is_dead_and_the_job_untouched(
+    parts: Any, tenant: str, job: Job, eventually: Callable[..., Awaitable[None]]
+) -> None:
+    queue = await parts.queue()
+    await parts.wire.publish(tenant, job(id="a1"))
+    await parts.wire.publish(tenant, job(id="a1", max_tokens=-1))
+
+    async def is_settled() -> bool:
+        return await parts.wire.num_jobs() == 1
+
+    await eventually(is_settled)
+    (reason,) = await parts.wire.dead_reasons(tenant, "a1")
+    assert reason.startswith("conflict")
+    assert parts.wire.log(tenant, "a1").records == []
+    assert queue.status().models[0].num_waiting_jobs == 1

@@ -76,10 +76,37 @@ async def test_a_job_cancelled_right_behind_its_grant_ends(wire: Any, tenant: st
     ids = [f"n{number}" for number in range(20)]
     for job_id in ids:
         await wire.publish(tenant, job(id=job_id, max_tokens=LONG))
-        assert (await cancel(wire, tenant, job_id))["outcome"] in ("cancelled", "not_found")
-    await stop(wire, tenant, ids)
+        assert (await cancel(wire, tenant, job_id))["outcome"] == "cancelled"
     for job_id in ids:
         assert (await wire.ended(tenant, job_id)).end["finish_reason"] == "cancelled"
+
+
+async def test_a_job_is_cancelled_however_soon(wire: Any, tenant: str, job: Job) -> None:
+    ids = [f"n{number}" for number in range(100)]
+    for job_id in ids:
+        await wire.publish(tenant, job(id=job_id, max_tokens=LONG))
+        assert (await cancel(wire, tenant, job_id))["outcome"] == "cancelled"
+    assert {(await wire.ended(tenant, job_id)).end["finish_reason"] for job_id in ids} == {"cancelled"}
+
+
+async def test_a_job_is_cancelled_though_the_queue_still_reads_those_before_it(
+    wire: Any, tenant: str, job: Job
+) -> None:
+    ids = [f"n{number}" for number in range(300)]
+    await wire.publish_all((tenant, job(id=job_id, max_tokens=2)) for job_id in ids)
+    answers = await asyncio.gather(*(cancel(wire, tenant, job_id) for job_id in ids[-50:]))
+    assert {answer["outcome"] for answer in answers} <= {"cancelled", "ended"}
+    for job_id, answer in zip(ids[-50:], answers, strict=True):
+        assert (await wire.ended(tenant, job_id)).end["finish_reason"] == answer["finish_reason"]
+    for job_id in ids:
+        await wire.ended(tenant, job_id)
+
+
+async def test_a_faulty_job_that_is_cancelled_at_once_is_told_as_ended(wire: Any, tenant: str, job: Job) -> None:
+    for number in range(20):
+        await wire.publish(tenant, job(id=f"n{number}", max_tokens=-1))
+        answer = await cancel(wire, tenant, f"n{number}")
+        assert (answer["outcome"], answer["finish_reason"]) == ("ended", "rejected")
 
 
 async def test_cancelling_what_has_ended_or_never_was_says_so(wire: Any, tenant: str) -> None:

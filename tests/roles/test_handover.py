@@ -140,6 +140,20 @@ async def test_a_worker_may_be_there_before_nats_and_the_queue(parts: Any, tenan
     assert (await parts.wire.ended(tenant, job_id)).end["finish_reason"] == "length"
 
 
+async def test_jobs_in_flight_to_a_queue_whose_connection_breaks_are_in_it_all_the_same(
+    parts: Any, tenant: str, open_proxy: Any, eventually: Eventually
+) -> None:
+    async with open_proxy(parts.nats.url) as proxy:
+        queue = await parts.queue(broker={"nats_url": proxy.url, "nats_reconnect_seconds": 0.1})
+        proxy.cut_after(60_000)
+        await parts.wire.publish_all(
+            (tenant, {"id": f"n{number}", "prompt": "Hello" * 20, "max_tokens": 4}) for number in range(600)
+        )
+        await eventually(lambda: queue.status().models[0].num_waiting_jobs == 600, seconds=60)
+        assert proxy.num_cuts == 1
+        await queue.close()
+
+
 async def test_a_queue_that_another_one_replaced_stops_with_an_error(parts: Any) -> None:
     first = await parts.queue()
     parts.lease_port = 0

@@ -4,6 +4,10 @@ One consumer, ``queue-<epoch>``, belongs to the leader of that epoch. Taking ove
 epochs, which does two things at once: the deposed leader can neither fetch nor acknowledge any more, and every job
 that it had not acknowledged is delivered again, to the new one. So ``ack_wait`` may be a day: jobs come back by
 takeover, never by time.
+
+Jobs that NATS sent into a connection which then broke come back the same way: the leader makes its own consumer anew
+(`DeliveriesLost`). All that it holds is delivered again too and only tells where to acknowledge it now. That costs
+the traffic of everything unacknowledged, and a link that never lives as long as that takes would not get past it.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ from nats.js.errors import APIError, NotFoundError
 
 from headway.broker.connection import Connection
 from headway.broker.errors import BrokerUnavailable, Deposed, StreamMismatch, translated
-from headway.broker.pull import ConsumerGone, PullReader
+from headway.broker.pull import ConsumerGone, DeliveriesLost, PullReader
 from headway.broker.streams import JOBS
 
 log = logging.getLogger(__name__)
@@ -58,11 +62,27 @@ class JobsIntake:
         self._js = connection.js
         self._epoch = 0
         self._reader: PullReader | None = None
-        self._replies: dict[int, str] = {}
-        """By stream sequence: where to acknowledge a job."""
+        self._replies: dict[int, str | None] = {}
+        """By stream sequence, every job that is held here: where to acknowledge it; None until the consumer that was
+        made anew has delivered it again."""
         self._acks = asyncio.Semaphore(MAX_ACKS_IN_FLIGHT)
+        self._news = asyncio.Event()
+        """Something was delivered, for those who wait for a reply subject."""
+        self._changing = asyncio.Lock()
+        """Held while the consumer is made anew, so that nobody takes its absence for a deposition."""
+        self._is_incomplete = False
+        """The consumer was deleted here, and is not yet there again."""
+        self._last_sequence = 0
+        """Of the stream, when the consumer was made."""
+        self._reached = 0
         self.num_unread = 0
         """Jobs of the stream that were not fetched yet, as of the last fetch."""
+
+    @property
+    def reached(self) -> int:
+        """A stream sequence: whatever stands in the stream up to there was fetched. It falls back when the consumer
+        is made anew."""
+        return max(self._reached, self._last_sequence if self.num_unread == 0 else 0)
 
     async def latest_epoch(self) -> int:
         """The highest epoch that has a consumer; 0 if none. Guards `raise_epoch` against a lost state bucket."""
@@ -76,23 +96,27 @@ class JobsIntake:
         """
         self._epoch = epoch
         self._replies.clear()
-        for _ in range(MAX_TAKEOVER_TRIES):
-            await self._delete_lower()
-            if await self._create():
-                return
-        raise BrokerUnavailable(f"take over {JOBS}", "other consumers keep appearing")
+        await self._take()
 
     async def fetch(self, max_jobs: int, timeout_seconds: float) -> list[IncomingJob]:
-        """Jobs that are there, else the first that come; empty after the timeout. In stream order.
+        """Jobs that are there, else the first that come; empty after the timeout. In stream order, each job once.
 
         Raises `Deposed` once the consumer is gone, `BrokerUnavailable` while NATS cannot tell.
         """
+        if self._is_incomplete:
+            await self._begin_again()
         assert self._reader is not None, "take over first"
         try:
             messages = await self._reader.read(max_jobs, timeout_seconds)
         except ConsumerGone as exc:
             raise Deposed(self._epoch, str(exc)) from exc
-        return [self._incoming(message) for message in messages]
+        except DeliveriesLost as exc:
+            log.warning("%s; all that is not acknowledged comes again", exc)
+            await self._begin_again()
+            return []
+        jobs = [job for message in messages if (job := self._incoming(message)) is not None]
+        self._news.set()
+        return jobs
 
     async def ack(self, stream_sequence: int) -> None:
         """Take the job out of the stream, for good: its end is stored. Harmless if it was done before.
@@ -100,7 +124,8 @@ class JobsIntake:
         Waits until the server has confirmed it, and tries again while NATS is away. Raises `Deposed`.
         """
         async with self._acks:
-            while (reply := self._replies.get(stream_sequence)) is not None:
+            while stream_sequence in self._replies:
+                reply = await self._reply_of(stream_sequence)
                 try:
                     with translated("acknowledge a job"):
                         await self._ack(reply)
@@ -108,7 +133,7 @@ class JobsIntake:
                     log.warning("%s; trying again", exc)
                     await asyncio.sleep(RETRY_SECONDS)
                 else:
-                    self._replies.pop(stream_sequence, None)
+                    self._forget(stream_sequence, reply)
 
     async def get_payload(self, stream_sequence: int) -> bytes:
         """The payload of a job that still is in the stream. Raises `MessageMissing`."""
@@ -130,6 +155,27 @@ class JobsIntake:
         with translated(f"list the consumers of {JOBS}"):
             return [info.name for info in await self._js.consumers_info(JOBS)]
 
+    async def _take(self) -> None:
+        for _ in range(MAX_TAKEOVER_TRIES):
+            await self._delete_lower()
+            if await self._create():
+                return
+        raise BrokerUnavailable(f"take over {JOBS}", "other consumers keep appearing")
+
+    async def _begin_again(self) -> None:
+        """Make our consumer anew, so that all that is not acknowledged is delivered (again). As with a takeover a
+        higher epoch wins: `Deposed`. Until it has worked, `fetch` tries again."""
+        async with self._changing:
+            was_begun, self._is_incomplete = self._is_incomplete, True
+            self._replies = dict.fromkeys(self._replies)
+            self._reached = self._last_sequence = 0
+            await self.close()
+            if not await self._delete(self._consumer) and not was_begun:
+                raise Deposed(self._epoch, f"consumer {self._consumer} does not exist")
+            await self._take()
+            self._is_incomplete = False
+            self._news.set()
+
     async def _delete_lower(self) -> None:
         for name in await self._consumers():
             epoch = _epoch_of(name)
@@ -140,43 +186,75 @@ class JobsIntake:
             if epoch < self._epoch:
                 await self._delete(name)
 
-    async def _delete(self, name: str) -> None:
+    async def _delete(self, name: str) -> bool:
+        """False: it was not there (any more)."""
         with translated(f"delete consumer {name}"):
             try:
-                await self._js.delete_consumer(JOBS, name)
+                return await self._js.delete_consumer(JOBS, name)
             except NotFoundError:
                 log.debug("consumer %s was deleted meanwhile", name)
+                return False
 
     async def _create(self) -> bool:
         """False if another consumer came first."""
         with translated(f"create consumer {self._consumer}"):
-            limits = (await self._js.stream_info(JOBS)).config
+            stream = await self._js.stream_info(JOBS)
+            limits = stream.config
             try:
                 info = await self._js.add_consumer(JOBS, _consumer_config(self._consumer, limits.max_msgs or 0))
             except APIError as exc:
                 if exc.err_code in MULTIPLE_CONSUMERS:
                     return False
                 raise
-        self.num_unread = info.num_pending or 0
+        self._reached, self._last_sequence, self.num_unread = 0, stream.state.last_seq, info.num_pending or 0
         max_bytes = max(MIN_PULL_BYTES, 2 * (limits.max_msg_size or 0), 2 * self._connection.max_payload)
         await self.close()
         self._reader = PullReader(self._connection, JOBS, self._consumer, max_bytes)
         return True
 
-    async def _ack(self, reply: str) -> None:
+    async def last_sequence(self) -> int:
+        """Of the stream: the newest job that NATS has taken."""
+        with translated(f"look at {JOBS}"):
+            return (await self._js.stream_info(JOBS)).state.last_seq
+
+    async def _reply_of(self, stream_sequence: int) -> str | None:
+        """Where to acknowledge the job; None if it is no longer in the stream, so that nothing is left to do.
+
+        An acknowledgement that a former consumer got counts only if it made the job disappear: the one that was made
+        anew is asked again once it has delivered the job, or has gone past its place.
+        """
+        while self._replies.get(stream_sequence, "") is None and self.reached < stream_sequence:
+            self._news.clear()
+            await self._news.wait()
+        return self._replies.get(stream_sequence)
+
+    async def _ack(self, reply: str | None) -> None:
         """Nobody answers if the consumer is gone, but also while JetStream is down: ask which."""
+        if reply is None:
+            return
         try:
             await self._connection.client.request(reply, b"+ACK", timeout=self._connection.config.nats_timeout_seconds)
         except NoRespondersError:
-            if self._consumer not in await self._consumers():
-                raise Deposed(self._epoch, f"consumer {self._consumer} does not exist") from None
+            async with self._changing:
+                if not self._is_incomplete and self._consumer not in await self._consumers():
+                    raise Deposed(self._epoch, f"consumer {self._consumer} does not exist") from None
             raise
 
-    def _incoming(self, message: Msg) -> IncomingJob:
+    def _forget(self, stream_sequence: int, reply: str | None) -> None:
+        """The job was acknowledged at ``reply``, which counts unless the consumer was made anew meanwhile."""
+        if self._replies.get(stream_sequence) == reply:
+            self._replies.pop(stream_sequence, None)
+
+    def _incoming(self, message: Msg) -> IncomingJob | None:
+        """None: the job is held already, and was only delivered again."""
         _, _, model, tenant = message.subject.split(".")
         meta = message.metadata
+        is_held = meta.sequence.stream in self._replies
         self._replies[meta.sequence.stream] = message.reply
+        self._reached = max(self._reached, meta.sequence.stream)
         self.num_unread = meta.num_pending
+        if is_held:
+            return None
         return IncomingJob(
             model=model,
             tenant=tenant,

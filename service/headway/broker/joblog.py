@@ -53,10 +53,6 @@ class LogState:
     end: End | None = None
 
     @property
-    def is_empty(self) -> bool:
-        return self.last_sequence == 0
-
-    @property
     def num_counted_attempts(self) -> int:
         """Attempts that count towards ``max_attempts``: those that did not hand the job back in order.
 

@@ -82,10 +82,6 @@ def cancel_subject(key: JobKey) -> str:
     return f"headway.cancel.{key.tenant}.{key.id}"
 
 
-def status_subject(key: JobKey) -> str:
-    return f"headway.status.{key.tenant}.{key.id}"
-
-
 @dataclass(frozen=True, slots=True)
 class StreamReport:
     """What `ensure_streams` did to one stream."""

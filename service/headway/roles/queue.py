@@ -130,11 +130,11 @@ class QueueRole:
         self._actions = QueueActions(
             self._leases, intake, connection, self.server, self._leader_telemetry, self._supervisor, self._clock
         )
-        self._actions.start()
-        control = ControlServer(connection, self._actions.cancel, self.status)
+        jobs = self._make_intake(connection, intake)
+        control = ControlServer(connection, self._actions.cancel, self.status, jobs.catch_up)
         await control.start()
         self._parts.push_async_callback(control.stop)
-        await self._read_stream(connection, intake)
+        await self._read_stream(jobs)
         self._leases.restart_grace(self._clock.now())
         await self.server.start()
         self.server.lead()
@@ -144,12 +144,10 @@ class QueueRole:
         self._probes.met(LEADING)
         self._is_leading = True
 
-    async def _read_stream(self, connection: Connection, intake: JobsIntake) -> None:
-        """Returns once every job that lay in the stream is in the queue; those that come later follow by themselves."""
-        models = frozenset(self._settings.roles.models)
-        jobs = QueueIntake(
+    def _make_intake(self, connection: Connection, intake: JobsIntake) -> QueueIntake:
+        return QueueIntake(
             self._settings.broker,
-            models,
+            frozenset(self._settings.roles.models),
             intake,
             connection,
             self._leases,
@@ -158,6 +156,9 @@ class QueueRole:
             self._supervisor,
             self._clock,
         )
+
+    async def _read_stream(self, jobs: QueueIntake) -> None:
+        """Returns once every job that lay in the stream is in the queue; those that come later follow by themselves."""
         self._probes.failing(LEADING, "reading the stream of jobs")
         caught_up = asyncio.Event()
         self._supervisor.spawn("intake", jobs.run(caught_up.set))

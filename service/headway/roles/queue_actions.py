@@ -1,6 +1,6 @@
 """Carries out what the leader's state machine decided (`core.lease_actions`).
 
-Messages to workers go out in the order of the decisions, through one outbox. What goes to the broker is independent
+Messages to workers go out in the order of the decisions, through the outbox. What goes to the broker is independent
 from job to job: each job has a chain of its own (dead letter before end before ack), and every link tries until it
 worked.
 """
@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
 from functools import partial
 
 from headway.broker.connection import Connection
@@ -21,12 +20,12 @@ from headway.broker.log_end import EndResult, append_end
 from headway.broker.log_store import JobLogs
 from headway.core.job import JobKey
 from headway.core.lease_actions import Action, CancelAnswer, Drop, Send, Settle, WriteDead, WriteEnd
-from headway.core.lease_messages import Grant
 from headway.core.leases import Leases
 from headway.core.queued_job import QueuedJob
 from headway.core.records import End, Timings, Usage
 from headway.lease.server import LeaseServer
 from headway.roles.leader_telemetry import LeaderTelemetry
+from headway.roles.outbox import Outbox
 from headway.roles.supervisor import Supervisor
 from headway.roles.wall_clock import WallClock
 from headway.telemetry.logs import job_fields
@@ -55,24 +54,20 @@ class QueueActions:
         self._intake = intake
         self._logs = JobLogs(connection)
         self._dead = DeadLetters(connection)
-        self._server = server
         self._telemetry = telemetry
         self._supervisor = supervisor
         self._clock = clock
-        self._outbox: asyncio.Queue[Send | Drop] = asyncio.Queue()
+        self._outbox = Outbox(server, leases.find, intake.get_payload, telemetry.granted, supervisor, clock)
         self._cancels: dict[JobKey, asyncio.Future[CancelAnswer]] = {}
         self._chains: dict[int, asyncio.Task[None]] = {}
         """By stream sequence: the last thing that is being done about that job."""
-
-    def start(self) -> None:
-        self._supervisor.spawn("outbox", self._send_outbox())
 
     def carry_out(self, actions: Sequence[Action]) -> None:
         """Returns at once."""
         for action in actions:
             match action:
                 case Send() | Drop():
-                    self._outbox.put_nowait(action)
+                    self._outbox.put(action)
                 case Settle(job):
                     self._chain(job, "settle", partial(self._intake.ack, job.stream_sequence))
                 case WriteEnd(job):
@@ -108,37 +103,6 @@ class QueueActions:
                 del self._chains[job.stream_sequence]
 
         task.add_done_callback(done)
-
-    async def _send_outbox(self) -> None:
-        while True:
-            action = await self._outbox.get()
-            if isinstance(action, Drop):
-                self._server.drop(action.stream, action.reason)
-            elif isinstance(action.message, Grant):
-                self._server.send(action.stream, await self._complete(action.stream, action.message))
-            else:
-                self._server.send(action.stream, action.message)
-
-    async def _complete(self, stream: int, grant: Grant) -> Grant:
-        """The grant with its payload and its trace. A job that was deleted from the stream is granted empty: its
-        worker ends it as rejected, so that its client hears something."""
-        outstanding = self._leases.find(grant.key)
-        payload = outstanding.job.payload if outstanding else None
-        if payload is None:
-            payload = await self._fetch_payload(grant)
-        traceparent = self._telemetry.granted(stream, outstanding, grant) if outstanding else grant.traceparent
-        return replace(grant, payload=payload, traceparent=traceparent)
-
-    async def _fetch_payload(self, grant: Grant) -> bytes:
-        while True:
-            try:
-                return await self._intake.get_payload(grant.stream_sequence)
-            except MessageMissing:
-                log.error("the job was deleted from the stream before it ran", extra=job_fields(grant.key))
-                return b""
-            except BrokerUnavailable as exc:
-                log.warning("%s; trying again", exc)
-                await asyncio.sleep(RETRY_SECONDS)
 
     async def _write_end(self, action: WriteEnd) -> None:
         job = action.job

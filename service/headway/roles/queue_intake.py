@@ -37,6 +37,7 @@ FETCH_JOBS = 512
 FETCH_SECONDS = 5.0
 RETRY_SECONDS = 0.5
 MAX_REJECTIONS_IN_FLIGHT = 64
+CATCH_UP_SECONDS = 5.0
 UNKNOWN_MODEL = "other"
 """In metrics: clients must not make up label values."""
 
@@ -66,12 +67,19 @@ class QueueIntake:
         self._supervisor = supervisor
         self._clock = clock
         self._rejections = asyncio.Semaphore(MAX_REJECTIONS_IN_FLIGHT)
+        self._rejecting: set[asyncio.Task[None]] = set()
+        self._reached = 0
+        """A stream sequence: the jobs up to there are in the queue, or are being rejected."""
+        self._news = asyncio.Event()
+        """It has gone up."""
 
     async def run(self, on_caught_up: Callable[[], None]) -> None:
         """For ever; raises `Deposed` when another leader has taken over. ``on_caught_up`` is called once, when every
         job that lay in the stream at the start is in the queue."""
         caught_up = False
         while True:
+            self._reached = self._intake.reached
+            self._news.set()
             if not caught_up and self._intake.num_unread == 0:
                 caught_up = True
                 on_caught_up()
@@ -85,12 +93,32 @@ class QueueIntake:
                 await self._take_in(message)
             await asyncio.sleep(0)
 
+    async def catch_up(self) -> None:
+        """Returns once every job that NATS has taken until now is in the queue, or has its answer if it is no job.
+
+        Raises `BrokerUnavailable` if that takes longer than somebody who has asked for it may wait.
+        """
+        last_sequence = await self._intake.last_sequence()
+        try:
+            async with asyncio.timeout(CATCH_UP_SECONDS):
+                while self._reached < last_sequence:
+                    self._news.clear()
+                    await self._news.wait()
+                if self._rejecting:
+                    await asyncio.wait(tuple(self._rejecting))
+        except TimeoutError:
+            raise BrokerUnavailable(
+                "read the jobs that NATS has taken", f"not done in {CATCH_UP_SECONDS:g} s; try again"
+            ) from None
+
     async def _take_in(self, message: IncomingJob) -> None:
         try:
             job = self._decode(message)
         except PayloadRejected as rejected:
             await self._rejections.acquire()
-            self._supervisor.spawn(f"reject {message.stream_sequence}", self._reject(message, rejected))
+            task = self._supervisor.spawn(f"reject {message.stream_sequence}", self._reject(message, rejected))
+            self._rejecting.add(task)
+            task.add_done_callback(self._rejecting.discard)
             return
         self._actions.carry_out(self._leases.add(job.model, _queued(job, message), self._clock.now()))
 

@@ -1,7 +1,8 @@
 """What one queue leader leaves to the next, beside the streams: who was connected, what workers hold, who was served.
 
 It is saved every few seconds and at the end. A successor that finds it old or missing is still right, only less fair
-at first, or slower by its grace.
+at first, or slower by its grace. For the same reason nobody looks whether it is still there: if the bucket is made
+anew under a running leader, a value comes back only with its next change.
 """
 
 from __future__ import annotations

@@ -56,7 +56,8 @@ def test_the_length_of_an_ended_job_is_learnt(make_leader):
         grant = actions[0].message
         leader.receive(stream, Ended(grant.key, grant.token, FinishReason.STOP, 7))
         leader.receive(stream, Demand(4, 100, grant.token.number))
-    assert leader.queues["m"].predicted_output_tokens(leader.job(max_tokens=1000)) < 100
+    job, _ = leader.add(max_tokens=1000)
+    assert job.num_predicted_tokens < 100
 
 
 # -- returns and losses --------------------------------------------------------------------------------------------
