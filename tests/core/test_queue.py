@@ -118,14 +118,15 @@ def test_lengths_of_ended_jobs_predict_the_next_ones() -> None:
     queue.settle(job(1), 30)
     queue.settle(job(2), None)
     queue.settle(job(3), 2, is_whole=False)
-    assert queue.predicted_output_tokens(job(3, max_tokens=100)) == 30
+    queue.add(job(4, prompt=10, max_tokens=100), 0.0)
+    assert queue.stats(0.0).num_backlog_tokens == 10 + 30
 
 
 def test_a_job_is_predicted_to_be_at_least_as_long_as_it_is() -> None:
     queue = queue_of(job(1, max_tokens=100, expected_tokens=5))
     granted = queue.take(0.0, ROOM)
     queue.report(granted, 10, 0, 40)
-    assert queue.predicted_output_tokens(granted) == 40
+    assert granted.num_backlog_tokens == 10 + 40
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,18 @@
 """Models: the default one, loaded once per session and type (the first run ever converts it into the user's cache
-folder), and a tiny random one in a folder."""
+folder), a tiny random one in a folder, and one with the default's tokenizer."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+import torch
 from tokenizers import Tokenizer, models
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedTokenizerFast
 
+from headway.engine.attention import ATTENTION_NAME
 from headway.engine.config import Device, DType, EngineConfig
-from headway.engine.load import LoadedModel, load_model
+from headway.engine.load import LoadedModel, load_model, prepare
 
 TINY_LLAMA = {
     "vocab_size": 64,
@@ -45,3 +47,22 @@ def tiny_llama(tmp_path: Path) -> Path:
     words = models.WordLevel({f"w{i}": i for i in range(64)}, unk_token="w0")
     PreTrainedTokenizerFast(tokenizer_object=Tokenizer(words), eos_token="w2").save_pretrained(tmp_path)
     return tmp_path
+
+
+@pytest.fixture(scope="session")
+def tiny(smollm2: LoadedModel) -> LoadedModel:
+    """A random model with the real tokenizer: its output is what tokens can be at their worst."""
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=smollm2.vocab_size,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        initializer_range=0.3,
+        max_position_embeddings=512,
+        eos_token_id=2,
+    )
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float64, attn_implementation=ATTENTION_NAME)
+    return prepare(model, smollm2.tokenizer, EngineConfig(), print)

@@ -113,6 +113,16 @@ def test_the_last_token_is_reached_and_nothing_behind_it() -> None:
     assert draw(logits, [SamplingParams()], np.array([0.0])).item() == 0
 
 
+@pytest.mark.parametrize("num_equal", [1, 3, 8191, 8193, 12345, 16384, 16385, 65535])
+@pytest.mark.parametrize("last", [0.0, -0.7, -20.0])
+def test_the_largest_number_draws_the_last_token_whatever_the_total_is_rounded_to(num_equal: int, last: float) -> None:
+    """With more than 8192 tokens as likely as the best the total needs more bits than a float64 has."""
+    logits = torch.full((1, num_equal + 9), -torch.inf)
+    logits[0, :num_equal] = 0.0
+    logits[0, num_equal] = last
+    assert draw(logits, [SamplingParams()], np.array([1 - 2**-53])).item() == num_equal
+
+
 def test_a_broken_model_draws_no_token_that_does_not_exist() -> None:
     logits = torch.full((3, VOCAB), torch.nan)
     params = [SamplingParams(), SamplingParams(top_k=3), SamplingParams(top_p=0.5, min_p=0.1)]

@@ -5,41 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import pytest
-import torch
-from transformers import AutoModelForCausalLM, LlamaConfig
 
 from headway.core.job import FinishReason, JobKey, SamplingParams
 from headway.core.records import Usage
 from headway.core.scheduler_config import SchedulerConfig
-from headway.engine.attention import ATTENTION_NAME
 from headway.engine.build import assemble
 from headway.engine.config import EngineConfig
 from headway.engine.engine import ENGINE_ERROR, Engine
-from headway.engine.load import LoadedModel, prepare
+from headway.engine.load import LoadedModel
 from headway.engine.messages import Cancel, SequenceOutput, Submit, Withdraw
+from headway.engine.preparer import Prepared
 
-VOCAB = 49152
 BYTES_PER_TOKEN = 2 * 16 * 8  # one layer, keys and values of one head of 16, float64
 SAMPLED = SamplingParams(max_tokens=20, temperature=1.2, top_p=0.9, repetition_penalty=1.1, presence_penalty=0.3)
-
-
-@pytest.fixture(scope="module")
-def tiny(smollm2: LoadedModel) -> LoadedModel:
-    """A random model with the real tokenizer: its output is what tokens can be at their worst."""
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=VOCAB,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        initializer_range=0.3,
-        max_position_embeddings=512,
-        eos_token_id=2,
-    )
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float64, attn_implementation=ATTENTION_NAME)
-    return prepare(model, smollm2.tokenizer, EngineConfig(), print)
 
 
 def make_engine(tiny: LoadedModel, num_tokens: int = 8192, **scheduling: object) -> Engine:
@@ -90,7 +68,7 @@ class Client:
 def assert_empty(client: Client) -> None:
     stats = client.engine.report().scheduler
     assert (stats.num_running, stats.num_waiting, stats.pages.num_used) == (0, 0, 0)
-    assert client.engine._sampler.num_remembered == 0
+    assert not client.engine._sampler._penalties._slots
 
 
 def test_a_job_streams_its_tokens_and_ends_with_usage_and_times(tiny: LoadedModel) -> None:
@@ -279,3 +257,67 @@ def test_a_job_submitted_again_is_taken_up_from_the_newer_state(tiny: LoadedMode
     client.run(make_submit(output_token_ids=log_tokens, output_text=log_text))
     assert log_tokens + client.tokens() == whole.tokens()
     assert_empty(client)
+
+
+def announced(tiny: LoadedModel, **fields: object) -> tuple[Client, Prepared]:
+    """A job that was prepared, and not yet started."""
+    client = Client(make_engine(tiny))
+    arrival = client.engine.announce(make_submit(**fields), 0.0)  # type: ignore[arg-type]
+    return client, client.engine.prepare(arrival)
+
+
+def test_a_job_that_is_being_prepared_counts_as_waiting(tiny: LoadedModel) -> None:
+    client, prepared = announced(tiny, prompt=(5,) * 40)
+    stats = client.engine.report().scheduler
+    assert (stats.num_waiting, stats.waiting_pages) == (1, 3)
+    assert not client.engine.has_work
+    client.engine.start(prepared, 1.0)
+    assert client.engine.has_work
+    client.run()
+    assert_empty(client)
+
+
+@pytest.mark.parametrize("order", [Cancel(JobKey("acme", "a")), Withdraw(JobKey("acme", "a"), only_if_waiting=True)])
+def test_a_job_that_is_dropped_while_it_is_prepared_never_starts(tiny: LoadedModel, order: Cancel | Withdraw) -> None:
+    client, prepared = announced(tiny, output_token_ids=(5, 6), output_text="x")
+    client.engine.apply(order, 1.0)
+    client.engine.start(prepared, 2.0)
+    client.run()
+    (only,) = client.outputs["a"]
+    assert (only.finish_reason is FinishReason.CANCELLED) == isinstance(order, Cancel)
+    assert only.withdrawn == isinstance(order, Withdraw)
+    assert only.usage == Usage(completion_tokens=2)
+    assert_empty(client)
+
+
+def test_a_deadline_ends_a_job_while_it_is_prepared(tiny: LoadedModel) -> None:
+    client, prepared = announced(tiny, deadline_seconds=1.5)
+    client.step()
+    assert "a" not in client.outputs
+    client.step()
+    assert client.last().finish_reason is FinishReason.EXPIRED
+    client.engine.start(prepared, client.now)
+    client.run()
+    assert len(client.outputs["a"]) == 1
+    assert_empty(client)
+
+
+def test_a_job_submitted_again_while_it_is_prepared_runs_once(tiny: LoadedModel) -> None:
+    client, prepared = announced(tiny, prompt="One two three")
+    client.run(make_submit())
+    num_outputs = len(client.outputs["a"])
+    client.engine.start(prepared, client.now)
+    client.run()
+    assert len(client.outputs["a"]) == num_outputs
+    assert client.tokens() == Client(make_engine(tiny)).run(make_submit()).tokens()
+
+
+def test_the_usage_of_a_cancelled_job_counts_what_was_generated(tiny: LoadedModel) -> None:
+    client = Client(make_engine(tiny))
+    client.engine.submit(make_submit(stream=False), 0.0)
+    for _ in range(3):
+        client.step()
+    client.engine.apply(Cancel(JobKey("acme", "a")), client.now)
+    client.run()
+    assert client.tokens() == ()
+    assert client.last().usage == Usage(4, 0, 3)

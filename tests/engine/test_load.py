@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from transformers import (
 )
 
 from headway.core.errors import SettingError
+from headway.engine import gguf, hub
 from headway.engine.attention import ATTENTION_NAME
 from headway.engine.config import Device, DType, EngineConfig
 from headway.engine.gguf import publish_folder
@@ -95,6 +97,34 @@ def test_a_file_that_is_no_gguf_is_refused_and_leaves_nothing_behind(tmp_path: P
     (tmp_path / "bad.gguf").write_bytes(b"GGUF" + bytes(100))
     assert "GGUF" in refusal(tmp_path / "bad.gguf", cache_folder=str(tmp_path / "cache"))
     assert not list((tmp_path / "cache" / "converted").iterdir())
+
+
+@pytest.mark.parametrize("max_hashed_bytes", [1000, 100])
+def test_a_converted_model_is_found_by_what_is_in_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, max_hashed_bytes: int
+) -> None:
+    monkeypatch.setattr(gguf, "MAX_HASHED_BYTES", max_hashed_bytes)
+    contents = {"one": bytes(200), "same": bytes(200), "longer": bytes(201), "other": bytes(199) + b"x"}
+    folders: dict[str, Path] = {}
+    for number, (name, content) in enumerate(contents.items()):
+        (tmp_path / name).mkdir()
+        file = tmp_path / name / "model.gguf"
+        file.write_bytes(content)
+        os.utime(file, (number, number))
+        monkeypatch.setattr(gguf, "_convert", lambda path, draft: None)
+        folders[name] = gguf.converted_folder(file, tmp_path / "cache", print)
+    assert folders["one"] == folders["same"]
+    assert len(set(folders.values())) == 3
+
+
+def test_a_model_of_the_hub_is_announced_and_a_hub_that_is_not_there_is_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub, "hf_hub_url", lambda *_: "http://127.0.0.1:1/config.json")
+    stages: list[str] = []
+    with pytest.raises(SettingError, match="hub cannot be reached"):
+        load_model(EngineConfig(model="acme/tiny", cache_folder=str(tmp_path)), stages.append)
+    assert stages == ["downloading acme/tiny from the Hugging Face hub"]
 
 
 def test_processes_that_convert_at_once_leave_one_folder(tmp_path: Path) -> None:

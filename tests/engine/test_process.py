@@ -129,7 +129,9 @@ async def test_the_child_ends_cleanly_on_sigterm_even_while_it_loads() -> None:
             await process.start(lambda stage: os.kill(pid_of(process), signal.SIGTERM))
 
 
-async def test_a_model_that_cannot_be_loaded_is_said_with_the_reason() -> None:
+async def test_a_model_that_cannot_be_loaded_is_said_with_the_reason_to_the_parent_alone(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     process = make_process(EngineConfig(model="/no/such/model.gguf", device=Device.CPU))
     stages: list[str] = []
     async with asyncio.timeout(TIMEOUT_SECONDS):
@@ -137,6 +139,7 @@ async def test_a_model_that_cannot_be_loaded_is_said_with_the_reason() -> None:
             await process.start(stages.append)
     assert stages
     assert not is_alive(pid_of(process))
+    assert capfd.readouterr().err == ""
 
 
 PARENT = """

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+import threading
 
 import pytest
 
@@ -93,3 +94,50 @@ def test_prompt_and_output_must_fit_the_length_to_the_token(tokenizer: Tokenizer
     assert rejection(tokenizer, make_submit((7,) * 32, max_tokens=1)) == (RejectCode.TOO_LONG, "prompt")
     many = (Message("user", "word " * 40),)
     assert rejection(tokenizer, make_submit(messages=many)) == (RejectCode.TOO_LONG, "messages")
+
+
+def test_a_text_with_more_characters_than_can_fit_is_not_tokenized(tokenizer: Tokenizer, smollm2: LoadedModel) -> None:
+    longest = 81  # characters of the vocabulary's longest entry
+    most = MAX_MODEL_LEN * longest
+    for num_characters, said in (
+        (most, "tokens; with one output token"),
+        (most + 1, f"{most + 1} characters; at most {most}"),
+    ):
+        with pytest.raises(JobRejected, match=said) as caught:
+            tokenizer.encode(make_submit("a" * num_characters))
+        assert (caught.value.code, caught.value.field) == (RejectCode.TOO_LONG, "prompt")
+    chat = (Message("user", "a" * most), Message("user", "a"))
+    with pytest.raises(JobRejected, match=f"at most {most} are possible: ") as caught:
+        tokenizer.encode(make_submit(messages=chat))
+    assert (caught.value.code, caught.value.field) == (RejectCode.TOO_LONG, "messages")
+
+
+def test_a_chat_whose_template_leaves_most_of_it_out_fits(smollm2: LoadedModel) -> None:
+    changed = copy.copy(smollm2.tokenizer)
+    changed.chat_template = "{{ messages[-1].content | trim }}"  # type: ignore[union-attr]
+    tokenizer = Tokenizer(changed, smollm2.vocab_size, MAX_MODEL_LEN)  # type: ignore[arg-type]
+    chat = (Message("user", "a" * 10_000), Message("user", "Hi" + " " * 10_000))
+    assert tokenizer.decode(tokenizer.encode(make_submit(messages=chat))) == "Hi"
+
+
+def test_one_thread_may_encode_while_another_decodes(smollm2: LoadedModel) -> None:
+    """Encoding changes the settings of a tokenizer that comes with others, as one that truncates does."""
+    changed = copy.deepcopy(smollm2.tokenizer)
+    tokenizer = Tokenizer(changed, smollm2.vocab_size, 10**6)  # type: ignore[arg-type]
+    failures: list[Exception] = []
+
+    def encode() -> None:
+        try:
+            for _ in range(20):
+                tokenizer._encoder.backend_tokenizer.enable_truncation(8)
+                assert len(tokenizer.encode(make_submit("word " * 5000))) == 5001
+        except Exception as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=encode)
+    thread.start()
+    while thread.is_alive():
+        changed.backend_tokenizer.enable_truncation(8)  # type: ignore[union-attr]
+        assert tokenizer.decode([4093]) == tokenizer.decode([4093])
+    thread.join()
+    assert failures == []

@@ -125,11 +125,6 @@ class JobQueue:
             self._predictor.learn(job.key.tenant, num_output_tokens)
         self.report(job, job.num_prompt_tokens, job.num_cached_tokens, num_output_tokens)
 
-    def predicted_output_tokens(self, job: QueuedJob) -> int:
-        """As predicted when it was queued; at least what it has generated already."""
-        predicted = self._predictor.predict(job) if job.num_predicted_tokens is None else job.num_predicted_tokens
-        return max(predicted, job.num_output_tokens)
-
     def stats(self, now: float, page_size: int = 16) -> QueueStats:
         """Totals of the waiting jobs, the expired left out; ``page_size`` in tokens, of the workers that serve them."""
         self._sweep(now)

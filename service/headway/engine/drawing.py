@@ -43,13 +43,19 @@ def draw(logits: Tensor, params: Rows[SamplingParams], uniforms: NDArray[np.floa
 
 
 def _draw(logits: Tensor, params: Rows[SamplingParams], uniforms: NDArray[np.float64]) -> Tensor:
+    """`draw` of one group of rows.
+
+    However it is rounded, the target stays below the total T. Let T' be T as a float64, and g the distance from T' to
+    the next lower one, so that T' ≤ T + g/2. The uniform is at most 1 - 2^-53, so the product is T' - T'·2^-53 at most,
+    rounded. T'·2^-53 is exactly g if T' is a power of two, and else more than g/2; either way that is T' - g at most,
+    which is less than T.
+    """
     weights = _weights(logits, params)
     if any(_is_filtered(p) for p in params):
         weights = torch.where(weights >= _least_weights(weights, params).unsqueeze(-1), weights, 0)
     cumulative = weights.cumsum_(-1)
     total = cumulative[:, -1]
     targets = (torch.from_numpy(uniforms).to(logits.device) * total).long()
-    targets = torch.minimum(targets, total - 1)  # the product is rounded, and may reach the total
     tokens = torch.searchsorted(cumulative, targets.unsqueeze(-1), right=True).squeeze(-1)
     return tokens.clamp_(max=logits.shape[1] - 1)  # NaN logits draw anything, but no token that does not exist
 

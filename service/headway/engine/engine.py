@@ -1,14 +1,14 @@
 """The engine in one process: jobs in, reports out, one step at a time.
 
-    Submit ─▶ tokenize, check ─▶ Sequence ─▶ Scheduler
+    Submit ─▶ announce ─ prepare ─ start ─▶ Scheduler
                                                 │ schedule            decide
                                              Runner.run               execute
                                                 │ Detokenizer         does a stop string end here?
                                              Scheduler.update         apply
                                                 └─▶ outputs of all jobs that changed ─▶ StepReport
 
-It has no thread: whoever calls `step` drives it (the engine child's loop, a benchmark, a test). What goes wrong with
-one job ends that job alone.
+It has no thread: whoever calls `step` drives it (the engine child's loop, a benchmark, a test). Only `prepare` may run
+in another thread, beside the steps. What goes wrong with one job ends that job alone.
 """
 
 from __future__ import annotations
@@ -23,19 +23,16 @@ from headway.core.errors import JobRejected
 from headway.core.job import FinishReason, JobKey
 from headway.core.records import ErrorInfo
 from headway.core.scheduler import Scheduler
-from headway.core.sequence import Sequence, SequenceStatus
-from headway.core.stats import StepStats
+from headway.core.sequence import SequenceStatus
+from headway.core.stats import SchedulerStats, StepStats
 from headway.engine.active_job import ActiveJob
-from headway.engine.detokenizer import Detokenizer
 from headway.engine.messages import Cancel, Command, Ready, SequenceOutput, StepReport, Submit, Withdraw
+from headway.engine.preparer import ENGINE_ERROR, Arrival, Prepared, Preparer, reject
 from headway.engine.runner import Runner
 from headway.engine.sampling import Sampler
 from headway.engine.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
-
-ENGINE_ERROR = "engine_error"
-"""``error.code`` of a job that failed by a fault of ours."""
 
 
 class Engine:
@@ -53,19 +50,19 @@ class Engine:
     ) -> None:
         self.ready = ready
         """What others must know of it."""
-        self._tokenizer = tokenizer
+        self._preparer = Preparer(tokenizer, eos_token_ids)
         self._scheduler = scheduler
         self._runner = runner
         self._sampler = sampler
-        self._eos_token_ids = eos_token_ids
         self._clock = clock
+        self._arrivals: dict[JobKey, Arrival] = {}
         self._jobs: dict[JobKey, ActiveJob] = {}
         self._jobs_by_number: dict[int, ActiveJob] = {}
-        self._num_submitted = 0
         self._outputs: list[SequenceOutput] = []
 
     @property
     def has_work(self) -> bool:
+        """Whether a step would compute something; a job that is still being prepared is nothing to compute."""
         return self._scheduler.has_work
 
     def apply(self, command: Command, now: float) -> None:
@@ -79,27 +76,52 @@ class Engine:
 
     def submit(self, command: Submit, now: float) -> None:
         """Take a job. One that cannot run gets its last output at once; a newer submission of a job replaces it."""
+        self.start(self.prepare(self.announce(command, now)), now)
+
+    def announce(self, command: Submit, now: float) -> Arrival:
+        """The first third of `submit`: the job is known, so that it can be cancelled, withdrawn, replaced or expire."""
+        self._drop_arrival(command.key)
         earlier = self._jobs.get(command.key)
         if earlier is not None:
             self._scheduler.withdraw(earlier.sequence)
             self._forget(earlier)
+        arrival = self._arrivals[command.key] = Arrival(command, now)
+        return arrival
+
+    def prepare(self, arrival: Arrival) -> Prepared:
+        """The second third, which may take a while; in any thread, for one job at a time."""
+        return self._preparer.prepare(arrival)
+
+    def start(self, prepared: Prepared, now: float) -> None:
+        """The last third: let the job wait for its turn, unless it was dropped meanwhile."""
+        arrival, outcome = prepared
+        if arrival.is_dropped:
+            return
+        self._drop_arrival(arrival.key)
+        if isinstance(outcome, SequenceOutput):
+            self._outputs.append(outcome)
+            return
         try:
-            self._start(self._job(command, now), now)
+            self._scheduler.add(outcome.sequence)
         except JobRejected as rejected:
-            error = ErrorInfo(rejected.code, rejected.field, rejected.message)
-            self._outputs.append(SequenceOutput(command.key, finish_reason=FinishReason.REJECTED, error=error))
-        except Exception:
-            logger.exception("job %s/%s cannot be taken", *command.key)
-            error = ErrorInfo(ENGINE_ERROR, None, "the engine failed to take this job")
-            self._outputs.append(SequenceOutput(command.key, finish_reason=FinishReason.ERROR, error=error))
+            self._outputs.append(reject(arrival, rejected))
+        else:
+            self._enter(outcome, now)
 
     def cancel(self, command: Cancel, now: float) -> None:
+        arrival = self._drop_arrival(command.key)
         job = self._jobs.get(command.key)
-        if job is not None:
+        if arrival is not None:
+            self._outputs.append(arrival.end(command.reason))
+        elif job is not None:
             self._end(job, command.reason, now, is_delivered=False)
 
     def withdraw(self, command: Withdraw) -> None:
         """Give a job back. What it had not delivered is sampled again elsewhere, the same."""
+        arrival = self._drop_arrival(command.key)
+        if arrival is not None:
+            self._outputs.append(arrival.end(None))
+            return
         job = self._jobs.get(command.key)
         if job is None or (command.only_if_waiting and job.sequence.first_scheduled_at is not None):
             return
@@ -124,31 +146,23 @@ class Engine:
         """All that changed since the last report."""
         outputs = tuple(self._outputs)
         self._outputs.clear()
-        return StepReport(outputs, self._scheduler.stats(), step)
+        return StepReport(outputs, self._stats(), step)
 
-    def _job(self, command: Submit, now: float) -> ActiveJob:
-        """Raises `JobRejected`."""
-        prompt = self._tokenizer.encode(command)
-        self._num_submitted += 1
-        sequence = Sequence(
-            number=self._num_submitted,
-            key=command.key,
-            sampling=command.sampling,
-            token_ids=[*prompt, *command.output_token_ids],
-            num_prompt_tokens=len(prompt),
-            arrived_at=now,
-            eos_token_ids=self._eos_token_ids,
-            sharing_namespace=command.key.tenant,
+    def _stats(self) -> SchedulerStats:
+        """Jobs that are being prepared wait too."""
+        stats = self._scheduler.stats()
+        if not self._arrivals:
+            return stats
+        page_size = self.ready.page_size
+        num_pages = sum(arrival.num_tokens // page_size + 1 for arrival in self._arrivals.values())
+        return replace(
+            stats,
+            num_waiting=stats.num_waiting + len(self._arrivals),
+            waiting_pages=stats.waiting_pages + num_pages,
         )
-        detokenizer = Detokenizer(self._tokenizer.decode, prompt, command.sampling)
-        expires_at = None if command.deadline_seconds is None else now + command.deadline_seconds
-        job = ActiveJob(sequence, detokenizer, command.stream, expires_at)
-        job.restore(command.output_text)
-        return job
 
-    def _start(self, job: ActiveJob, now: float) -> None:
-        """Let the job wait for its turn, or end it if the output that it resumes from is complete."""
-        self._scheduler.add(job.sequence)
+    def _enter(self, job: ActiveJob, now: float) -> None:
+        """The scheduler has the job; it has ended already if the output that it resumes from is complete."""
         self._jobs[job.key] = job
         self._jobs_by_number[job.sequence.number] = job
         reason = FinishReason.STOP if job.detokenizer.found_stop else job.sequence.finish_reason
@@ -157,6 +171,9 @@ class Engine:
 
     def _expire(self, now: float) -> None:
         """What was generated before the deadline is delivered."""
+        for arrival in [a for a in self._arrivals.values() if a.expires_at is not None and a.expires_at <= now]:
+            self._drop_arrival(arrival.key)
+            self._outputs.append(arrival.end(FinishReason.EXPIRED))
         late = [job for job in self._jobs.values() if job.expires_at is not None and job.expires_at <= now]
         for job in late:
             self._end(job, FinishReason.EXPIRED, now)
@@ -198,6 +215,13 @@ class Engine:
             self._scheduler.end(job.sequence, reason, now)
         self._forget(job)
         self._outputs.append(job.end(reason, is_delivered, error))
+
+    def _drop_arrival(self, key: JobKey) -> Arrival | None:
+        """Nothing that is still prepared of it counts; None if there is none."""
+        arrival = self._arrivals.pop(key, None)
+        if arrival is not None:
+            arrival.is_dropped = True
+        return arrival
 
     def _forget(self, job: ActiveJob) -> None:
         del self._jobs[job.key]

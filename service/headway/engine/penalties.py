@@ -39,11 +39,6 @@ class Penalties:
         self._seen = torch.zeros((0, vocab_size), dtype=torch.bool, device=device)
         """[slots, vocab]: whether prompt or output holds it."""
 
-    @property
-    def num_sequences(self) -> int:
-        """Sequences whose counts are kept."""
-        return len(self._slots)
-
     def apply(self, logits: Tensor, rows: Rows[int], sequences: Rows[Sequence]) -> None:
         """Penalise ``logits[rows[i]]`` for what ``sequences[i]`` holds, in place.
 

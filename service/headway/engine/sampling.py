@@ -32,11 +32,6 @@ class Sampler:
     def __init__(self, vocab_size: int, device: torch.device) -> None:
         self._penalties = Penalties(vocab_size, device)
 
-    @property
-    def num_remembered(self) -> int:
-        """Sequences that it would have to forget."""
-        return self._penalties.num_sequences
-
     @torch.inference_mode()
     def sample(self, logits: Tensor, sequences: Rows[Sequence]) -> list[SampledToken]:
         """One token per row of ``logits`` [rows, vocab], of any floating type; row i belongs to ``sequences[i]``."""

@@ -5,6 +5,7 @@ Raises ``JobRejected`` with the field that is at fault; nothing else that a clie
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Sequence
 
 from transformers import PreTrainedTokenizerBase
@@ -12,28 +13,38 @@ from transformers import PreTrainedTokenizerBase
 from headway.core.errors import JobRejected, RejectCode
 from headway.core.job import Message, SamplingParams
 from headway.engine.messages import Submit
+from headway.engine.text_limit import TextLimit, text_limit
 
 
 class Tokenizer:
-    """The model's tokenizer, with the limits that its vocabulary and length set to jobs."""
+    """The model's tokenizer, with the limits that its vocabulary and length set to jobs.
+
+    One thread may encode while others decode. To encode with a tokenizer of the tokenizers library is to change its
+    settings, which fails ("Already borrowed") while another thread uses it; so that is done with a copy.
+    """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, vocab_size: int, max_model_len: int) -> None:
         self._tokenizer = tokenizer
+        self._encoder = copy.deepcopy(tokenizer) if tokenizer.is_fast else tokenizer
         self._vocab_size = vocab_size
         self._max_model_len = max_model_len
+        self._text_limit = text_limit(tokenizer)
 
     def encode(self, job: Submit) -> list[int]:
-        """The job's prompt as token ids, at least one, with room for its max_tokens behind it."""
-        field = "prompt" if job.messages is None else "messages"
-        if job.messages is not None:
-            token_ids = self._encode_messages(job.messages)
-        elif isinstance(job.prompt, str):
-            token_ids = self._tokenizer.encode(job.prompt, verbose=False)
-        else:
-            token_ids = list(job.prompt or ())
-            self._check_ids(field, token_ids)
+        """The job's prompt as token ids, at least one, with room for its max_tokens behind it.
+
+        What is cheap to check comes first: a long text may take a second or more.
+        """
         self._check_sampling(job.sampling)
+        if job.messages is not None:
+            field, token_ids = "messages", self._encode_messages(job.messages)
+        elif isinstance(job.prompt, str):
+            field, token_ids = "prompt", self._encode_text("prompt", job.prompt, add_special_tokens=True)
+        else:
+            field, token_ids = "prompt", list(job.prompt or ())
         self._check_length(field, len(token_ids), job.sampling.max_tokens)
+        if job.messages is None and not isinstance(job.prompt, str):
+            self._check_ids(field, token_ids)
         return token_ids
 
     def decode(self, token_ids: list[int]) -> str:
@@ -43,14 +54,28 @@ class Tokenizer:
 
     def _encode_messages(self, messages: Sequence[Message]) -> list[int]:
         """Through the model's chat template, which transformers runs in jinja's sandbox."""
-        if not self._tokenizer.chat_template:
+        if not self._encoder.chat_template:
             raise _invalid("messages", "this model has no chat template; send a prompt instead")
         turns = [message._asdict() for message in messages]
         try:
-            text = self._tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
+            text = self._encoder.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
         except Exception as error:  # a template is a program, and raises what it likes about its input
             raise _invalid("messages", f"the model's chat template refuses them: {error}") from error
-        return list(self._tokenizer.encode(str(text), add_special_tokens=False, verbose=False))
+        return self._encode_text("messages", str(text), add_special_tokens=False)
+
+    def _encode_text(self, field: str, text: str, add_special_tokens: bool) -> list[int]:
+        """A chat is measured as its template writes it: a template may leave out any part of the messages."""
+        if self._text_limit is not None:
+            self._check_characters(field, text, self._text_limit)
+        return list(self._encoder.encode(text, add_special_tokens=add_special_tokens, verbose=False))
+
+    def _check_characters(self, field: str, text: str, limit: TextLimit) -> None:
+        per_token, num_characters = limit.max_characters_per_token, limit.num_characters(text)
+        most = self._max_model_len * per_token
+        if num_characters > most:
+            sizes = f"{self._max_model_len} tokens of at most {per_token} characters"
+            message = f"has {num_characters} characters; at most {most} are possible: {sizes}"
+            raise JobRejected(RejectCode.TOO_LONG, field, message)
 
     def _check_sampling(self, sampling: SamplingParams) -> None:
         self._check_ids("stop_token_ids", sampling.stop_token_ids)
