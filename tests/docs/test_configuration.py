@@ -10,7 +10,6 @@ from headway.settings import Settings, list_settings
 ENDINGS = ("_seconds", "_listen", "_bytes", "_address", "_endpoint", "_replicas", "_attempts", "_prompts")
 NO_SETTINGS = {
     *("queue_seconds", "prefill_seconds", "decode_seconds", "deadline_seconds", "retry_after_seconds"),
-    "step_timeout_seconds",
 }
 """Fields of jobs, records and errors, and a setting that there is not yet."""
 
