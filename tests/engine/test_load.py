@@ -20,9 +20,10 @@ from transformers import (
 from headway.core.errors import SettingError
 from headway.engine import gguf, hub
 from headway.engine.attention import ATTENTION_NAME
-from headway.engine.config import Device, DType, EngineConfig
+from headway.engine.config import Device, DType, EngineConfig, PackWeights
 from headway.engine.gguf import publish_folder
 from headway.engine.load import LayerShape, LoadedModel, load_model, prepare
+from headway.engine.packed_linear import PackedLinear, can_pack
 
 SIZES = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
 
@@ -60,6 +61,30 @@ def test_a_folder_is_loaded_in_its_own_type(tiny_llama: Path) -> None:
 
 def test_the_type_can_be_chosen(tiny_llama: Path) -> None:
     assert load(tiny_llama, dtype=DType.FLOAT64).dtype == torch.float64
+
+
+def has_packed(loaded: LoadedModel) -> bool:
+    return any(isinstance(module, PackedLinear) for module in loaded.model.modules())
+
+
+@pytest.mark.parametrize("dtype", [DType.FLOAT32, DType.BFLOAT16, DType.FLOAT64])
+def test_weights_are_packed_where_the_cpu_gains(tiny_llama: Path, dtype: DType) -> None:
+    assert has_packed(load(tiny_llama, dtype=dtype)) == can_pack(getattr(torch, dtype), torch.device("cpu"))
+
+
+def test_packing_can_be_turned_off(tiny_llama: Path) -> None:
+    assert not has_packed(load(tiny_llama, pack_weights=PackWeights.OFF))
+
+
+def test_no_weight_stays_in_the_checkpoint_s_file_once_they_are_packed(tiny_llama: Path) -> None:
+    """Else the whole file stays mapped."""
+    loaded = load(tiny_llama)
+    if not has_packed(loaded):
+        pytest.skip("not packed on this CPU")
+    mapped = Path("/proc/self/maps")
+    if not mapped.exists():
+        pytest.skip("Linux only")
+    assert str(tiny_llama) not in mapped.read_text()
 
 
 @pytest.mark.parametrize(("setting", "expected"), [(None, 256), (100, 100), (1000, 256)])

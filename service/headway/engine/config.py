@@ -34,6 +34,13 @@ class DType(StrEnum):
     FLOAT64 = "float64"
 
 
+class PackWeights(StrEnum):
+    """Whether linear layers are rewritten for the CPU."""
+
+    AUTO = "auto"
+    OFF = "off"
+
+
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
     """Raises ``SettingError`` for a value that can hold for no model."""
@@ -57,6 +64,9 @@ class EngineConfig:
     """Most tokens of one sequence, prompt and output together; never more than the model's own limit, the default."""
     num_threads: int | None = None
     """CPU threads of the engine. Default: torch's own choice, one per core."""
+    pack_weights: PackWeights = PackWeights.AUTO
+    """auto rearranges the weights of linear layers for an x86 CPU (bfloat16, float32) and merges layers that share
+    their input. A head that is tied to the embeddings then has a copy of its own. off leaves the model as loaded."""
     cache_folder: str | None = None
     """Where converted and downloaded models are kept. Default: headway in the user's cache folder, and the Hugging Face
     cache for downloads."""
@@ -75,6 +85,9 @@ class EngineConfig:
         _require(self.page_size >= 1, "page_size", self.page_size, "use 1 or more")
         _require(self.max_model_len is None or self.max_model_len >= 2, "max_model_len", self.max_model_len, "use ≥ 2")
         _require(self.num_threads is None or self.num_threads >= 1, "num_threads", self.num_threads, "use 1 or more")
+        _require(
+            self.pack_weights in set(PackWeights), "pack_weights", self.pack_weights, f"use {' or '.join(PackWeights)}"
+        )
         if self.kv_memory is not None:
             parse_memory("kv_memory", self.kv_memory)
 

@@ -32,9 +32,11 @@ from transformers.utils.logging import disable_progress_bar
 from headway.core.errors import EngineError, SettingError
 from headway.engine.attention import ATTENTION_NAME, LayerCall
 from headway.engine.builtin_models import BUILTIN_MODELS, builtin_gguf
-from headway.engine.config import Device, DType, EngineConfig
+from headway.engine.config import Device, DType, EngineConfig, PackWeights
 from headway.engine.gguf import converted_folder
 from headway.engine.hub import announce_download
+from headway.engine.linears import rewrite_linears
+from headway.engine.packed_linear import PackedLinear, can_pack
 
 Progress = Callable[[str], None]
 
@@ -119,6 +121,8 @@ def prepare(
         model.set_experts_implementation("eager")
     _check_pattern(model, config)
     layers = _measure_layers(model, config)
+    if config.pack_weights is PackWeights.AUTO and can_pack(model.dtype, model.device):
+        _pack_weights(model, progress)
     return LoadedModel(
         model=model,
         tokenizer=tokenizer,
@@ -224,10 +228,8 @@ class _Measure:
 @torch.inference_mode()
 def _measure_layers(model: PreTrainedModel, config: EngineConfig) -> tuple[LayerShape, ...]:
     measure = _Measure()
-    token = torch.zeros((1, 1), dtype=torch.long, device=model.device)
-    keywords: dict[str, Any] = {"use_cache": False, "paged": measure}
     try:
-        model(input_ids=token, position_ids=token, **keywords)
+        _run_tokens(model, 1, measure)
     except (EngineError, TypeError) as exc:
         raise SettingError("model", config.model, f"cannot be served with paged attention: {exc}") from exc
     num_layers = model.config.get_text_config().num_hidden_layers
@@ -235,3 +237,24 @@ def _measure_layers(model: PreTrainedModel, config: EngineConfig) -> tuple[Layer
         fix = f"only {len(measure.layers)} of its {num_layers} layers call the attention interface"
         raise SettingError("model", config.model, fix)
     return tuple(measure.layers[index] for index in range(num_layers))
+
+
+def _run_tokens(model: PreTrainedModel, num_tokens: int, measure: _Measure) -> None:
+    positions = torch.arange(num_tokens, device=model.device)[None]
+    keywords: dict[str, Any] = {"use_cache": False, "paged": measure}
+    model(input_ids=torch.zeros_like(positions), position_ids=positions, **keywords)
+
+
+def _pack_weights(model: PreTrainedModel, progress: Progress) -> None:
+    rewrite = rewrite_linears(model, lambda: _run_tokens(model, 2, _Measure()), PackedLinear)
+    if rewrite.obstacle is not None:
+        progress(f"weights stay unpacked: {rewrite.obstacle}")
+        return
+    _leave_files(model)
+    progress(f"packed the weights of {rewrite.num_linears} linear layers, {rewrite.num_merged} of them merged")
+
+
+def _leave_files(model: PreTrainedModel) -> None:
+    """Checkpoints are mapped, not read: all of a file counts as ours as long as one tensor lies in it."""
+    for tensor in (*model.parameters(), *model.buffers()):
+        tensor.data = tensor.data.clone()
