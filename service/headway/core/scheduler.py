@@ -235,8 +235,8 @@ class _Draft:
 
     def __init__(self, config: SchedulerConfig) -> None:
         self.chunks: list[ScheduledChunk] = []
-        self.num_tokens_left = config.max_num_batched_tokens
-        self._max_chunk = config.max_prefill_chunk
+        self.num_tokens_left = config.num_step_tokens
+        self._max_chunk = config.num_chunk_tokens
 
     def take(self, sequence: Sequence) -> None:
         """Add as much of what the sequence lacks as there is room for."""

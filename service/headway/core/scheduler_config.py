@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from headway.core.errors import SettingError
+
+NUM_STEP_TOKENS = 2048
+"""Of a step where neither a setting nor the device says: enough to keep a GPU busy."""
 
 
 class Batching(StrEnum):
@@ -30,11 +33,12 @@ class SchedulerConfig:
     """continuous, or static (the baseline: a batch lives until its longest member ends)."""
     max_num_seqs: int = 64
     """Most sequences that run at the same time."""
-    max_num_batched_tokens: int = 2048
-    """Most tokens computed in one step; bounds how long a step can delay the sequences that decode."""
-    max_prefill_chunk: int = 512
+    max_num_batched_tokens: int | None = None
+    """Most tokens computed in one step; bounds how long a step can delay the sequences that decode. Default: 512 on a
+    CPU, where 2048 would take seconds, and 2048 on a GPU; more if max_num_seqs or max_prefill_chunk is."""
+    max_prefill_chunk: int | None = None
     """Most tokens of one prompt in one step, so that a long prompt leaves room for short ones behind it. Up to
-    max_num_batched_tokens: larger is faster for a long prompt that is alone."""
+    max_num_batched_tokens, which is somewhat faster for a long prompt that is alone. Default: a quarter of it."""
     page_watermark_low: float = 0.05
     """Fraction of the KV pages that admission leaves available for running sequences to grow into; falling below
     it holds admission."""
@@ -47,7 +51,7 @@ class SchedulerConfig:
 
     def __post_init__(self) -> None:
         _check(self.max_num_seqs >= 1, "max_num_seqs", self.max_num_seqs, "must be ≥ 1")
-        tokens, chunk = self.max_num_batched_tokens, self.max_prefill_chunk
+        tokens, chunk = self.num_step_tokens, self.num_chunk_tokens
         _check(
             tokens >= self.max_num_seqs,
             "max_num_batched_tokens",
@@ -59,6 +63,27 @@ class SchedulerConfig:
         _check(0.0 <= low < 1.0, "page_watermark_low", low, "must be ≥ 0 and < 1")
         _check(low <= high < 1.0, "page_watermark_high", high, f"must be ≥ page_watermark_low ({low}) and < 1")
         _check(self.max_preemptions >= 0, "max_preemptions", self.max_preemptions, "must be ≥ 0")
+
+    @property
+    def num_step_tokens(self) -> int:
+        """`max_num_batched_tokens`, or what it is where nobody decided."""
+        tokens = self.max_num_batched_tokens
+        return self._step_tokens(NUM_STEP_TOKENS) if tokens is None else tokens
+
+    @property
+    def num_chunk_tokens(self) -> int:
+        """`max_prefill_chunk`, or what follows from the step's tokens."""
+        chunk = self.max_prefill_chunk
+        return max(1, self.num_step_tokens // 4) if chunk is None else chunk
+
+    def with_default_tokens(self, num_tokens: int) -> SchedulerConfig:
+        """Steps of ``num_tokens``, unless a setting says or needs otherwise."""
+        if self.max_num_batched_tokens is not None:
+            return self
+        return replace(self, max_num_batched_tokens=self._step_tokens(num_tokens))
+
+    def _step_tokens(self, default: int) -> int:
+        return max(default, self.max_num_seqs, self.max_prefill_chunk or 0)
 
 
 def _check(holds: bool, setting: str, value: object, fix: str) -> None:

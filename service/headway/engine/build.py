@@ -15,6 +15,9 @@ from headway.engine.runner import Runner
 from headway.engine.sampling import Sampler
 from headway.engine.tokenizer import Tokenizer
 
+CPU_STEP_TOKENS = 512
+"""A CPU computes tokens at a steady rate from some 64 on: a longer step is no faster per token, only a longer wait."""
+
 
 def build_engine(config: EngineConfig, scheduling: SchedulerConfig, progress: Progress) -> Engine:
     """Load the model and make it ready to serve. Raises ``SettingError``; takes seconds to minutes."""
@@ -25,6 +28,8 @@ def assemble(loaded: LoadedModel, config: EngineConfig, scheduling: SchedulerCon
     """An engine for a model that is loaded already; it must have a tokenizer."""
     if loaded.tokenizer is None:
         raise SettingError("model", config.model, "it has no tokenizer")
+    if loaded.device.type == "cpu":
+        scheduling = scheduling.with_default_tokens(CPU_STEP_TOKENS)
     cache = build_cache(loaded, config, progress)
     sampler = Sampler(loaded.vocab_size, loaded.device)
     ready = Ready(
