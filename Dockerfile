@@ -13,6 +13,8 @@ ARG DEVICE=cpu
 FROM python:${PYTHON}-slim AS build
 ARG DEVICE
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+# For the attention kernel of the CPU, which the image brings along: it has no compiler itself.
+RUN if [ "$DEVICE" = cpu ]; then apt-get update && apt-get install -y --no-install-recommends g++; fi
 RUN python -m venv /opt/headway
 WORKDIR /src
 COPY constraints.txt pyproject.toml README.md LICENSE ./
@@ -20,6 +22,7 @@ COPY service service
 # PyPI's torch is the CUDA build; the CPU build, a tenth of its size, has an index of its own.
 RUN if [ "$DEVICE" = cpu ]; then export PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu; fi \
  && /opt/headway/bin/pip install -c constraints.txt '.[engine,cluster]'
+RUN if [ "$DEVICE" = cpu ]; then /opt/headway/bin/python -m headway.engine.native.build; fi
 
 FROM python:${PYTHON}-slim
 COPY --from=build /opt/headway /opt/headway

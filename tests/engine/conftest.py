@@ -10,9 +10,12 @@ import torch
 from tokenizers import Tokenizer, models
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedTokenizerFast
 
+from headway.engine import attention
 from headway.engine.attention import ATTENTION_NAME
 from headway.engine.config import Device, DType, EngineConfig
-from headway.engine.load import LoadedModel, load_model, prepare
+from headway.engine.load import LoadedModel, cache_folder, load_model, prepare
+from headway.engine.native.kernels import use_native_kernels
+from headway.engine.paged_reference import paged_attention_reference
 
 TINY_LLAMA = {
     "vocab_size": 64,
@@ -37,6 +40,15 @@ def smollm2() -> LoadedModel:
 def smollm2_float32() -> LoadedModel:
     """The same weights, computed exactly enough to compare tokens with a reference."""
     return load_model(EngineConfig(device=Device.CPU, dtype=DType.FLOAT32), print)
+
+
+@pytest.fixture(params=["reference", "native"])
+def attention_kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test runs once with each implementation of the op on the CPU."""
+    if request.param == "reference":
+        monkeypatch.setattr(attention, "paged_attention", paged_attention_reference)
+    elif not use_native_kernels(cache_folder(EngineConfig()), print):
+        pytest.skip("there is no compiler")
 
 
 @pytest.fixture

@@ -3,16 +3,67 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 
 import pytest
 import torch
 from torch import Tensor
 
 from headway.engine.attention import paged_attention
+from headway.engine.config import EngineConfig
+from headway.engine.load import cache_folder
+from headway.engine.native.build import BuildFailedError, find_library
+from headway.engine.native.kernels import NativeKernels, load_native
+from headway.engine.paged_reference import paged_attention_reference
 
-DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 TOLERANCES = {torch.float64: 1e-12, torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
+
+
+@cache
+def native_kernels() -> NativeKernels | None:
+    try:
+        return load_native(find_library(cache_folder(EngineConfig()) / "native", print))
+    except BuildFailedError:
+        return None
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """One way to compute the op, on one device."""
+
+    name: str
+    device: str = "cpu"
+
+    def __call__(self, **arguments: object) -> Tensor:
+        if self.name == "reference":
+            return paged_attention_reference(**arguments)
+        return paged_attention(**arguments)
+
+
+LEVELS = ["avx512_bf16", "avx512", "avx2", "portable"]
+IMPLEMENTATIONS = [
+    Implementation("reference"),
+    *map(Implementation, LEVELS),
+    *([Implementation("op", "cuda")] if torch.cuda.is_available() else []),
+]
+
+
+@pytest.fixture(params=IMPLEMENTATIONS, ids=lambda implementation: implementation.name)
+def attend(request: pytest.FixtureRequest) -> Iterator[Implementation]:
+    if request.param.name not in LEVELS:
+        yield request.param
+        return
+    kernels = native_kernels()
+    if kernels is None or request.param.name not in kernels.levels:
+        pytest.skip("not on this machine")
+    kernels.use(request.param.name)
+    num_threads = torch.get_num_threads()
+    torch.set_num_threads(4)  # so that contexts are split
+    yield request.param
+    torch.set_num_threads(num_threads)
+    kernels.use(kernels.levels[0])
 
 
 @dataclass(frozen=True)
@@ -44,6 +95,8 @@ LAYERS = {
     "grouped": Layer(num_heads=9, num_kv_heads=3, head_dim=64, value_dim=64),
     "one key head": Layer(num_heads=8, num_kv_heads=1),
     "head size 80": Layer(head_dim=80, value_dim=80),
+    "head size 96, large pages": Layer(head_dim=96, value_dim=96, page_size=128),
+    "an odd head size": Layer(head_dim=17, value_dim=33),
     "head size 128": Layer(head_dim=128, value_dim=128, page_size=16),
     "head size 256": Layer(num_heads=2, num_kv_heads=1, head_dim=256, value_dim=256),
     "values of another width": Layer(head_dim=24, value_dim=16),
@@ -57,6 +110,8 @@ LAYERS = {
 LENGTHS = {
     "decodes": [(1, 1), (1, 2), (1, 17), (1, 60), (1, 8)],
     "one decode": [(1, 33)],
+    "one long decode": [(1, 700)],
+    "a long chunk": [(70, 300), (1, 1)],
     "many decodes": [*((1, 1 + 7 * n % 41) for n in range(40)), (3, 9)],
     "whole prompts": [(5, 5), (24, 24), (2, 2)],
     "mixed": [(1, 40), (1, 3), (9, 30), (2, 2), (1, 16), (16, 48), (30, 30)],
@@ -129,20 +184,18 @@ def dense_attention(layer: Layer, query: Tensor, key: Tensor, value: Tensor, sin
     return output
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
 @pytest.mark.parametrize("lengths", LENGTHS)
 @pytest.mark.parametrize("layer", LAYERS)
-def test_the_op_equals_dense_attention(layer: str, lengths: str, dtype: torch.dtype, device: str) -> None:
-    batch = make_batch(LAYERS[layer], LENGTHS[lengths], dtype, device)
-    output = paged_attention(**batch.arguments)
+def test_the_op_equals_dense_attention(layer: str, lengths: str, dtype: torch.dtype, attend: Implementation) -> None:
+    batch = make_batch(LAYERS[layer], LENGTHS[lengths], dtype, attend.device)
+    output = attend(**batch.arguments)
     assert output.dtype == dtype
     torch.testing.assert_close(output.double().cpu(), batch.expected, atol=TOLERANCES[dtype], rtol=TOLERANCES[dtype])
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("seed", range(20))
-def test_random_batches_equal_dense_attention(seed: int, device: str) -> None:
+def test_random_batches_equal_dense_attention(seed: int, attend: Implementation) -> None:
     chance = random.Random(seed)
     lengths = []
     for _ in range(chance.randint(1, 8)):
@@ -150,27 +203,34 @@ def test_random_batches_equal_dense_attention(seed: int, device: str) -> None:
         lengths.append((1 if chance.random() < 0.5 else chance.randint(1, context), context))
     layer = replace(
         chance.choice(list(LAYERS.values())),
-        page_size=chance.choice([1, 3, 16]),
+        page_size=chance.choice([1, 3, 16, 64]),
         sliding_window=chance.choice([0, 0, chance.randint(1, 70)]),
     )
-    batch = make_batch(layer, lengths, torch.float64, device, seed)
-    torch.testing.assert_close(paged_attention(**batch.arguments).cpu(), batch.expected, atol=1e-12, rtol=1e-12)
+    batch = make_batch(layer, lengths, torch.float64, attend.device, seed)
+    torch.testing.assert_close(attend(**batch.arguments).cpu(), batch.expected, atol=1e-12, rtol=1e-12)
 
 
-@pytest.mark.parametrize("device", DEVICES)
-def test_only_the_new_tokens_slots_are_written(device: str) -> None:
-    batch = make_batch(LAYERS["grouped"], LENGTHS["mixed"], torch.float32, device)
+def test_only_the_new_tokens_slots_are_written(attend: Implementation) -> None:
+    batch = make_batch(LAYERS["grouped"], LENGTHS["mixed"], torch.float32, attend.device)
     before = batch.key_pages.clone().flatten(0, 1)
-    paged_attention(**batch.arguments)
+    attend(**batch.arguments)
     slots, after = batch.arguments["slot_mapping"], batch.key_pages.flatten(0, 1)
     torch.testing.assert_close(after[slots], batch.arguments["key"], rtol=0, atol=0)
-    others = torch.ones(len(after), dtype=torch.bool, device=device).index_fill(0, slots, False)
+    others = torch.ones(len(after), dtype=torch.bool, device=attend.device).index_fill(0, slots, False)
     torch.testing.assert_close(after[others], before[others], rtol=0, atol=0, equal_nan=True)
 
 
-@pytest.mark.parametrize("device", DEVICES)
-def test_the_op_is_sound_under_the_compiler(device: str) -> None:
-    arguments = make_batch(LAYERS["everything"], LENGTHS["mixed"], torch.float32, device).arguments
+@pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
+def test_a_nan_reaches_the_queries_that_see_it_and_no_others(dtype: torch.dtype, attend: Implementation) -> None:
+    batch = make_batch(LAYERS["grouped"], [(1, 40), (1, 70), (9, 30)], dtype, attend.device)
+    batch.arguments["key"][1] = torch.nan
+    is_nan = attend(**batch.arguments).isnan().flatten(1)
+    assert is_nan[1].all()
+    assert not is_nan[[0, *range(2, 11)]].any()
+
+
+def test_the_op_is_sound_under_the_compiler(attend: Implementation) -> None:
+    arguments = make_batch(LAYERS["everything"], LENGTHS["mixed"], torch.float32, attend.device).arguments
     names = ["query", "key", "value", "key_pages", "value_pages", "slot_mapping", "page_table", "query_start"]
     names += ["context_lens", "scale", "sliding_window", "softcap", "sinks"]
     # opcheck compares results, and NaN equals nothing.

@@ -31,11 +31,13 @@ from headway.core.pages import PagePool
 from headway.core.scheduler import Scheduler, SchedulerConfig
 from headway.core.sequence import Sequence
 from headway.engine.attention import ATTENTION_NAME
-from headway.engine.config import Device, DType, EngineConfig, PackWeights
+from headway.engine.config import AutoOrOff, Device, DType, EngineConfig
 from headway.engine.kv_cache import KvCache
 from headway.engine.load import LoadedModel, load_model, prepare
 from headway.engine.runner import Runner
 from headway.engine.sampling import Sampler
+
+pytestmark = pytest.mark.usefixtures("attention_kernel")
 
 NUM_OUTPUT_TOKENS = 16
 UNDECIDED = 1e-4
@@ -191,7 +193,7 @@ def test_sequences_that_are_preempted_and_recomputed(reference: Reference) -> No
 
 def test_smollm2_in_float32(smollm2_float32: LoadedModel, record_property: pytest.RecordProperty) -> None:
     """Alone in the reference; here together, in chunks, sharing pages, preempted. Undecided tokens are counted."""
-    plain = load_model(EngineConfig(device=Device.CPU, dtype=DType.FLOAT32, pack_weights=PackWeights.OFF), print).model
+    plain = load_model(EngineConfig(device=Device.CPU, dtype=DType.FLOAT32, pack_weights=AutoOrOff.OFF), print).model
     plain.set_attn_implementation("sdpa")
     chance = random.Random(3)
     words = smollm2_float32.tokenizer("The metro leaves when you arrive; a bus waits until it is full. ").input_ids

@@ -20,7 +20,7 @@ from transformers import (
 from headway.core.errors import SettingError
 from headway.engine import gguf, hub
 from headway.engine.attention import ATTENTION_NAME
-from headway.engine.config import Device, DType, EngineConfig, PackWeights
+from headway.engine.config import AutoOrOff, Device, DType, EngineConfig
 from headway.engine.gguf import publish_folder
 from headway.engine.load import LayerShape, LoadedModel, load_model, prepare
 from headway.engine.packed_linear import PackedLinear, can_pack
@@ -73,7 +73,7 @@ def test_weights_are_packed_where_the_cpu_gains(tiny_llama: Path, dtype: DType) 
 
 
 def test_packing_can_be_turned_off(tiny_llama: Path) -> None:
-    assert not has_packed(load(tiny_llama, pack_weights=PackWeights.OFF))
+    assert not has_packed(load(tiny_llama, pack_weights=AutoOrOff.OFF))
 
 
 def test_no_weight_stays_in_the_checkpoint_s_file_once_they_are_packed(tiny_llama: Path) -> None:

@@ -6,11 +6,12 @@ from headway.core.errors import SettingError
 from headway.core.pages import PagePool
 from headway.core.scheduler import Scheduler
 from headway.core.scheduler_config import SchedulerConfig
-from headway.engine.config import EngineConfig
+from headway.engine.config import AutoOrOff, EngineConfig
 from headway.engine.engine import Engine
 from headway.engine.kv_cache import build_cache
-from headway.engine.load import LoadedModel, Progress, load_model
+from headway.engine.load import LoadedModel, Progress, cache_folder, load_model
 from headway.engine.messages import Ready
+from headway.engine.native.kernels import use_native_kernels
 from headway.engine.runner import Runner
 from headway.engine.sampling import Sampler
 from headway.engine.tokenizer import Tokenizer
@@ -30,6 +31,8 @@ def assemble(loaded: LoadedModel, config: EngineConfig, scheduling: SchedulerCon
         raise SettingError("model", config.model, "it has no tokenizer")
     if loaded.device.type == "cpu":
         scheduling = scheduling.with_default_tokens(CPU_STEP_TOKENS)
+    if loaded.device.type == "cpu" and config.native_kernels == AutoOrOff.AUTO:
+        use_native_kernels(cache_folder(config), progress)
     cache = build_cache(loaded, config, progress)
     sampler = Sampler(loaded.vocab_size, loaded.device)
     ready = Ready(

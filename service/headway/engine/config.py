@@ -34,8 +34,8 @@ class DType(StrEnum):
     FLOAT64 = "float64"
 
 
-class PackWeights(StrEnum):
-    """Whether linear layers are rewritten for the CPU."""
+class AutoOrOff(StrEnum):
+    """For a faster way that is taken wherever it can be, unless it is switched off."""
 
     AUTO = "auto"
     OFF = "off"
@@ -64,12 +64,15 @@ class EngineConfig:
     """Most tokens of one sequence, prompt and output together; never more than the model's own limit, the default."""
     num_threads: int | None = None
     """CPU threads of the engine. Default: torch's own choice, one per core."""
-    pack_weights: PackWeights = PackWeights.AUTO
+    pack_weights: AutoOrOff = AutoOrOff.AUTO
     """auto rearranges the weights of linear layers for an x86 CPU (bfloat16, float32) and merges layers that share
     their input. A head that is tied to the embeddings then has a copy of its own. off leaves the model as loaded."""
+    native_kernels: AutoOrOff = AutoOrOff.AUTO
+    """auto compiles the CPU's attention kernel on first use (some seconds, kept in the cache folder) and runs plain
+    torch where there is no C++ compiler; off always runs plain torch, several times slower."""
     cache_folder: str | None = None
-    """Where converted and downloaded models are kept. Default: headway in the user's cache folder, and the Hugging Face
-    cache for downloads."""
+    """Where converted and downloaded models and compiled kernels are kept. Default: headway in the user's cache folder,
+    and the Hugging Face cache for downloads."""
     trust_remote_code: bool = False
     """Run Python code that comes with the model. It can do whatever this process can."""
 
@@ -85,9 +88,9 @@ class EngineConfig:
         _require(self.page_size >= 1, "page_size", self.page_size, "use 1 or more")
         _require(self.max_model_len is None or self.max_model_len >= 2, "max_model_len", self.max_model_len, "use ≥ 2")
         _require(self.num_threads is None or self.num_threads >= 1, "num_threads", self.num_threads, "use 1 or more")
-        _require(
-            self.pack_weights in set(PackWeights), "pack_weights", self.pack_weights, f"use {' or '.join(PackWeights)}"
-        )
+        for setting in ("pack_weights", "native_kernels"):
+            value = getattr(self, setting)
+            _require(value in set(AutoOrOff), setting, value, f"use {' or '.join(AutoOrOff)}")
         if self.kv_memory is not None:
             parse_memory("kv_memory", self.kv_memory)
 

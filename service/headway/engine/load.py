@@ -32,7 +32,7 @@ from transformers.utils.logging import disable_progress_bar
 from headway.core.errors import EngineError, SettingError
 from headway.engine.attention import ATTENTION_NAME, LayerCall
 from headway.engine.builtin_models import BUILTIN_MODELS, builtin_gguf
-from headway.engine.config import Device, DType, EngineConfig, PackWeights
+from headway.engine.config import AutoOrOff, Device, DType, EngineConfig
 from headway.engine.gguf import converted_folder
 from headway.engine.hub import announce_download
 from headway.engine.linears import rewrite_linears
@@ -121,7 +121,7 @@ def prepare(
         model.set_experts_implementation("eager")
     _check_pattern(model, config)
     layers = _measure_layers(model, config)
-    if config.pack_weights is PackWeights.AUTO and can_pack(model.dtype, model.device):
+    if config.pack_weights is AutoOrOff.AUTO and can_pack(model.dtype, model.device):
         _pack_weights(model, progress)
     return LoadedModel(
         model=model,
