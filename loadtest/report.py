@@ -1,4 +1,4 @@
-"""A run summed up: as JSON for machines (`loadtest.workload` lists the keys), as a few lines for people."""
+"""A run summed up: as JSON for machines (`loadtest.bench` lists the keys), as a few lines for people."""
 
 from __future__ import annotations
 
@@ -43,6 +43,13 @@ def build_report(recording: Recording) -> dict[str, Any]:
 
 def to_text(report: Mapping[str, Any]) -> str:
     return "\n".join(_lines(report))
+
+
+def floor_text(floor: Mapping[str, Any]) -> str:
+    """The machine's rates, and how much of a decode step's time the least possible is."""
+    shares = (f"{size}: {share:.0%}" for size, share in floor["share"].items() if int(size) in SHOWN_BATCH_SIZES)
+    rates = f"{floor['read_bytes_per_s'] / 1e9:.1f} GB/s read, {floor['matrix_flops_per_s'] / 1e12:.2f} TFLOP/s"
+    return f"machine: {rates}; floor / decode step by sequences: " + ", ".join(shares)
 
 
 def _lines(report: Mapping[str, Any]) -> Iterable[str]:

@@ -26,6 +26,7 @@ COMMANDS = {
     "result": "Read the output of a job again, from its beginning.",
     "cancel": "Cancel jobs.",
     "top": "Watch queue and workers.",
+    "bench": "Measure this machine, and compare it with other systems.",
     "queue": "Run the queue: order the jobs and lease them to workers.",
     "worker": "Run a worker: generate with one model on one device.",
     "streams": "Check or create the streams in NATS.",

@@ -92,7 +92,7 @@ def load_model(config: EngineConfig, progress: Progress) -> LoadedModel:
         torch.set_num_threads(config.num_threads)
     disable_progress_bar()
     device = _device(config)
-    source = _source(config, progress)
+    source = model_source(config, progress)
     progress(f"loading {config.model}")
     options = {"cache_dir": _hub_folder(config), "trust_remote_code": config.trust_remote_code}
     try:
@@ -133,8 +133,8 @@ def prepare(
     )
 
 
-def _source(config: EngineConfig, progress: Progress) -> str:
-    """A folder, or else a hub id."""
+def model_source(config: EngineConfig, progress: Progress) -> str:
+    """What transformers loads the model from: a folder, or else a hub id. A GGUF file is converted, once."""
     path = builtin_gguf(config.model) if config.model in BUILTIN_MODELS else Path(config.model).expanduser()
     if path.suffix.lower() == ".gguf":
         if not path.is_file():

@@ -25,6 +25,10 @@ from headway.telemetry.logs import log_style
 TERMINATE_SECONDS = 5.0
 """From SIGTERM to SIGKILL."""
 _STDERR = 2
+SPIN_COUNT = "2000"
+"""Turns that an OpenMP thread spins for at the end of a parallel region before it sleeps: some microseconds. A step is
+hundreds of regions, a few microseconds apart; to sleep and be woken between them costs a third of a step of few
+sequences. Much longer, and a core that somebody else needs is spun away (docs/engine.md has the figures)."""
 
 
 class EngineProcess:
@@ -153,11 +157,11 @@ class EngineProcess:
 def child_environment(config: EngineConfig) -> dict[str, str]:
     """What must be set before the child loads torch.
 
-    OpenMP's threads spin between parallel regions by default, which takes the cores from the I/O process (and from
-    other workers on the machine) without making a step faster. Progress bars of libraries would be drawn through
-    whatever the parent shows; `Loading` says what the start is busy with.
+    OpenMP's threads spin between parallel regions by default until the next one comes: that takes the cores from the
+    I/O process and from whatever else is on the machine, and a step then waits for them. Progress bars of libraries
+    would be drawn through whatever the parent shows; `Loading` says what the start is busy with.
     """
-    variables = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0", "TOKENIZERS_PARALLELISM": "false"}
+    variables = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": SPIN_COUNT, "TOKENIZERS_PARALLELISM": "false"}
     variables["TQDM_DISABLE"] = "1"
     if config.num_threads is not None:
         variables["OMP_NUM_THREADS"] = str(config.num_threads)

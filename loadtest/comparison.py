@@ -1,0 +1,37 @@
+"""Ratios of runs that took turns: ours over a peer's, run by run, so that a slow quarter of an hour slows both."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+THROUGHPUT = "output_tokens_per_s"
+LATENCIES = ("ttft_seconds", "tpot_seconds", "e2e_seconds")
+
+
+def compare(ours: Sequence[Mapping[str, Any]], theirs: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    """By figure (means, for latencies): median, least and greatest ratio. Reports are `loadtest.report`'s, in turns."""
+    pairs = list(zip(ours, theirs, strict=True))
+    ratios = {THROUGHPUT: [our[THROUGHPUT] / their[THROUGHPUT] for our, their in pairs]}
+    for key in LATENCIES:
+        ratios[key] = [our[key]["mean"] / their[key]["mean"] for our, their in pairs if our[key] and their[key]]
+    return {key: _spread(values) for key, values in ratios.items() if values}
+
+
+def median_run(runs: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The run whose throughput is the median (of an even number, the lower one in the middle)."""
+    return sorted(runs, key=lambda run: float(run[THROUGHPUT]))[(len(runs) - 1) // 2]
+
+
+def comparison_text(peer: str, ratios: Mapping[str, Mapping[str, float]]) -> str:
+    figures = (f"{key} {_range(spread)}" for key, spread in ratios.items())
+    return f"headway / {peer}: " + ", ".join(figures)
+
+
+def _spread(values: Sequence[float]) -> dict[str, float]:
+    return {"median": statistics.median(values), "min": min(values), "max": max(values)}
+
+
+def _range(spread: Mapping[str, float]) -> str:
+    return f"{spread['median']:.2f} ({spread['min']:.2f} to {spread['max']:.2f})"

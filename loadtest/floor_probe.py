@@ -1,0 +1,84 @@
+"""Measures a `Floor`, in a process of its own: `python -m loadtest.floor_probe --model smollm2` prints it as JSON.
+
+Rates are those of torch with all its threads, the best of several tries: the machine at rest, not its average.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from headway.core.errors import HeadwayError
+from headway.engine.config import AutoOrOff, DType, EngineConfig
+from headway.engine.load import load_model, model_source
+from loadtest.floor import Floor, Measured
+
+NUM_READ_BYTES = 512 * 2**20
+"""Many times what the caches hold."""
+MATRIX_SHAPE = (512, 2048, 2048)
+"""Rows, columns, depth of the product that is timed."""
+NUM_TRIES = 7
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m loadtest.floor_probe", description=__doc__.partition("\n")[0])
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--dtype", type=DType, default=DType.AUTO)
+    parser.add_argument("--cache-folder")
+    arguments = parser.parse_args()
+    # Unpacked, so that the layers can be counted.
+    config = EngineConfig(
+        model=arguments.model,
+        dtype=arguments.dtype,
+        cache_folder=arguments.cache_folder,
+        pack_weights=AutoOrOff.OFF,
+    )
+    try:
+        print(_measure(config).to_line())
+    except HeadwayError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+def _measure(config: EngineConfig) -> Measured:
+    loaded = load_model(config, _ignore)
+    num_weights = sum(module.weight.numel() for module in loaded.model.modules() if isinstance(module, nn.Linear))
+    kept = sum(layer.num_kv_heads * (layer.key_dim + layer.value_dim) for layer in loaded.layers)
+    itemsize = loaded.dtype.itemsize
+    floor = Floor(_read_rate(), _matrix_rate(loaded.dtype), num_weights, num_weights * itemsize, kept * itemsize)
+    return Measured(floor, model_source(config, _ignore))
+
+
+def _ignore(stage: str) -> None:
+    pass
+
+
+def _read_rate() -> float:
+    values = torch.ones(NUM_READ_BYTES // 8, dtype=torch.float64)
+    return NUM_READ_BYTES / _best(lambda: values.sum())
+
+
+def _matrix_rate(dtype: torch.dtype) -> float:
+    rows, columns, depth = MATRIX_SHAPE
+    left, right = torch.randn(rows, depth).to(dtype), torch.randn(columns, depth).to(dtype)
+    return 2 * rows * columns * depth / _best(lambda: torch.nn.functional.linear(left, right))
+
+
+def _best(operation: Callable[[], object]) -> float:
+    """Seconds of the quickest of some tries."""
+    seconds = []
+    for _ in range(NUM_TRIES):
+        started = time.perf_counter()
+        operation()
+        seconds.append(time.perf_counter() - started)
+    return min(seconds)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

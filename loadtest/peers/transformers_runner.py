@@ -1,0 +1,78 @@
+"""transformers' own continuous batching, with its defaults for a CPU but for what the comparison fixes: no prefix
+sharing, and page size and step as they are fastest here (32 and 512 tokens)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from functools import partial
+
+from loadtest.peers.protocol import TaskRequest, drive, serve, take_stdout
+
+PAGE_SIZE = 32
+MAX_BATCH_TOKENS = 512
+NUM_CACHED_TOKENS = 32768
+WAIT_SECONDS = 60.0
+"""For the next token of anybody; a step that takes longer is a fault."""
+
+
+class TransformersEngine:
+    """Its steps run in a thread of its own; a step here is the arrival of one request's tokens."""
+
+    def __init__(self, model: str) -> None:
+        import torch
+        from transformers import AutoModelForCausalLM, ContinuousBatchingConfig, GenerationConfig
+
+        loaded = AutoModelForCausalLM.from_pretrained(model, dtype=torch.bfloat16, attn_implementation="sdpa")
+        self._manager = loaded.init_continuous_batching(
+            generation_config=GenerationConfig(do_sample=False, eos_token_id=-1, max_new_tokens=1),
+            continuous_batching_config=ContinuousBatchingConfig(
+                page_size=PAGE_SIZE,
+                num_blocks=NUM_CACHED_TOKENS // PAGE_SIZE,
+                max_batch_tokens=MAX_BATCH_TOKENS,
+                allow_block_sharing=False,
+            ),
+        )
+        self._manager.start()
+        self._num_received: dict[int, int] = {}
+
+    def add(self, number: int, request: TaskRequest) -> None:
+        self._num_received[number] = 0
+        self._manager.add_request(
+            request.prompt_token_ids,
+            request_id=str(number),
+            max_new_tokens=request.num_output_tokens,
+            streaming=True,
+        )
+
+    def step(self) -> Iterator[tuple[int, int, bool]]:
+        output = self._manager.get_result(timeout=WAIT_SECONDS)
+        if output is None or output.error is not None:
+            raise RuntimeError(f"no result: {output and output.error}")
+        number = int(output.request_id)
+        num_new = len(output.generated_tokens) - self._num_received[number]
+        self._num_received[number] += num_new
+        is_finished = output.is_finished()
+        if is_finished:
+            del self._num_received[number]
+        yield number, num_new, is_finished
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self._num_received)
+
+    def stop(self) -> None:
+        self._manager.stop(block=True)
+
+
+def main() -> None:
+    answers = take_stdout()
+    engine = TransformersEngine(sys.argv[1])
+    import transformers
+
+    serve(partial(drive, engine), answers, {"version": transformers.__version__})
+    engine.stop()
+
+
+if __name__ == "__main__":
+    main()

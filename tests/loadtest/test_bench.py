@@ -1,0 +1,118 @@
+"""The command, from its arguments to its JSON, on both targets and beside a peer, with a tiny model."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner, Result
+
+from headway.commands.bench import command
+from loadtest.bench import mean_context_tokens
+from loadtest.requests import Request
+
+SUMMARIES = ("ttft_seconds", "tpot_seconds", "e2e_seconds", "prefill_step_seconds")
+
+
+@pytest.fixture
+def workload(tmp_path):
+    path = tmp_path / "small.json"
+    requests = [{"prompt_ids": list(range(3, 3 + n)), "out_len": n, "gap": 0.1} for n in (4, 6, 9)]
+    path.write_text(json.dumps({"requests": requests}))
+    return path
+
+
+@pytest.fixture
+def small_engine(monkeypatch, tiny_model):
+    monkeypatch.setenv("HEADWAY_MODEL", str(tiny_model))
+    monkeypatch.setenv("HEADWAY_KV_MEMORY", "1MiB")
+
+
+def bench(*arguments: object) -> Result:
+    return CliRunner().invoke(command, [str(argument) for argument in arguments])
+
+
+@pytest.mark.usefixtures("small_engine")
+@pytest.mark.parametrize(
+    ("arguments", "processes"),
+    [
+        (["--target", "engine"], {"engine"}),
+        (["--target", "engine", "--arrivals", "poisson", "--rate", "20"], {"engine"}),
+        (["--target", "nats"], {"headway", "engine", "nats-server"}),
+    ],
+    ids=["engine", "engine-poisson", "nats"],
+)
+def test_a_run_reports_every_documented_key(arguments, processes, workload, tmp_path):
+    out = tmp_path / "out.json"
+    result = bench(*arguments, "--workload", workload, "--json", out)
+    assert result.exit_code == 0, result.output
+    report = json.loads(out.read_text())
+    assert (report["num_requests"], report["num_completed"], report["num_output_tokens"]) == (3, 3, 19)
+    assert report["output_tokens_per_s"] > 0
+    assert all(report[key].keys() >= {"mean", "p50", "p90", "p99"} for key in SUMMARIES)
+    assert report["num_prefill_tokens"] == 19
+    assert 0 < report["slot_utilisation"] <= 1
+    assert report["num_preemptions"] == 0
+    assert report["cpu_seconds"].keys() == processes
+    assert report["machine"]["torch"]
+    assert len(report["runs"]) == 1
+    assert "3 of 3 requests, 19 output tokens" in result.output
+    assert "GB/s" in result.output
+
+
+@pytest.mark.usefixtures("small_engine")
+def test_the_floor_counts_what_a_step_must_read(workload, tmp_path):
+    out = tmp_path / "out.json"
+    assert bench("--workload", workload, "--json", out).exit_code == 0
+    floor = json.loads(out.read_text())["floor"]
+    # Two layers of q and o [32, 32], k and v [16, 32], three of [48, 32], and the head [64, 32]; float32.
+    assert floor["num_weights"] == 2 * (2 * 32 * 32 + 2 * 16 * 32 + 3 * 48 * 32) + 64 * 32
+    assert floor["weight_bytes"] == 4 * floor["num_weights"]
+    assert floor["kv_bytes_per_token"] == 2 * 2 * 16 * 4
+    assert floor["share"].keys() == floor["decode_step_seconds"].keys() != set()
+    assert all(0 < share < 1 for share in floor["share"].values())
+
+
+@pytest.mark.usefixtures("small_engine")
+def test_a_peer_does_the_same_work_in_turns(workload, tmp_path):
+    out = tmp_path / "out.json"
+    result = bench("--workload", workload, "--peers", "transformers", "--runs", 2, "--json", out)
+    assert result.exit_code == 0, result.output
+    report = json.loads(out.read_text())
+    peer = report["peers"]["transformers"]
+    assert [run["num_output_tokens"] for run in (*report["runs"], *peer["runs"])] == [19] * 4
+    assert all(run["num_completed"] == 3 for run in peer["runs"])
+    ratios = [
+        our["output_tokens_per_s"] / their["output_tokens_per_s"]
+        for our, their in zip(report["runs"], peer["runs"], strict=True)
+    ]
+    spread = peer["ratios"]["output_tokens_per_s"]
+    assert (spread["min"], spread["max"]) == (min(ratios), max(ratios))
+    assert "headway / transformers" in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--arrivals", "poisson"], "rate"),
+        (["--peers", "sglang"], "--peers"),
+        (["--workload", "nowhere.json"], "nowhere.json"),
+        (["--runs", "0"], "--runs"),
+    ],
+)
+def test_what_cannot_be_run_is_said_before_anything_starts(arguments, complaint):
+    result = bench(*arguments)
+    assert result.exit_code != 0
+    assert complaint in result.output + str(result.exception)
+
+
+@pytest.mark.usefixtures("small_engine")
+def test_a_peer_that_is_not_installed_is_named_with_its_remedy(workload, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    result = bench("--workload", workload, "--peers", "vllm")
+    assert "loadtest.peers.install vllm" in str(result.exception)
+
+
+def test_the_context_of_a_decode_is_weighed_by_how_many_there_are():
+    short, long = Request((1,) * 10, 10, 0.0), Request((1,) * 100, 30, 0.0)
+    assert mean_context_tokens([short, long]) == (10 * 15 + 30 * 115) / 40
