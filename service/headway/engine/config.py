@@ -68,8 +68,8 @@ class EngineConfig:
     """auto rearranges the weights of linear layers for an x86 CPU (bfloat16, float32) and merges layers that share
     their input. A head that is tied to the embeddings then has a copy of its own. off leaves the model as loaded."""
     native_kernels: AutoOrOff = AutoOrOff.AUTO
-    """auto compiles the CPU's attention kernel on first use (some seconds, kept in the cache folder) and runs plain
-    torch where there is no C++ compiler; off always runs plain torch, several times slower."""
+    """auto compiles the CPU's kernels (attention, linear layers) on first use (some seconds, kept in the cache folder)
+    and does without where there is no C++ compiler; off always does, with attention several times slower."""
     cache_folder: str | None = None
     """Where converted and downloaded models and compiled kernels are kept. Default: headway in the user's cache folder,
     and the Hugging Face cache for downloads."""

@@ -35,8 +35,9 @@ from headway.engine.builtin_models import BUILTIN_MODELS, builtin_gguf
 from headway.engine.config import AutoOrOff, Device, DType, EngineConfig
 from headway.engine.gguf import converted_folder
 from headway.engine.hub import announce_download
-from headway.engine.linears import rewrite_linears
-from headway.engine.packed_linear import PackedLinear, can_pack
+from headway.engine.linear_choice import choose_linear
+from headway.engine.linears import BuildLinear, rewrite_linears
+from headway.engine.native.kernels import use_native_kernels
 
 Progress = Callable[[str], None]
 
@@ -121,8 +122,8 @@ def prepare(
         model.set_experts_implementation("eager")
     _check_pattern(model, config)
     layers = _measure_layers(model, config)
-    if config.pack_weights is AutoOrOff.AUTO and can_pack(model.dtype, model.device):
-        _pack_weights(model, progress)
+    if config.pack_weights is AutoOrOff.AUTO and (build := _choose_linear(model, config, progress)):
+        _pack_weights(model, build, progress)
     return LoadedModel(
         model=model,
         tokenizer=tokenizer,
@@ -245,8 +246,15 @@ def _run_tokens(model: PreTrainedModel, num_tokens: int, measure: _Measure) -> N
     model(input_ids=torch.zeros_like(positions), position_ids=positions, **keywords)
 
 
-def _pack_weights(model: PreTrainedModel, progress: Progress) -> None:
-    rewrite = rewrite_linears(model, lambda: _run_tokens(model, 2, _Measure()), PackedLinear)
+def _choose_linear(model: PreTrainedModel, config: EngineConfig, progress: Progress) -> BuildLinear | None:
+    def load_native() -> bool:
+        return config.native_kernels is AutoOrOff.AUTO and use_native_kernels(cache_folder(config), progress)
+
+    return choose_linear(model.dtype, model.device, load_native)
+
+
+def _pack_weights(model: PreTrainedModel, build: BuildLinear, progress: Progress) -> None:
+    rewrite = rewrite_linears(model, lambda: _run_tokens(model, 2, _Measure()), build)
     if rewrite.obstacle is not None:
         progress(f"weights stay unpacked: {rewrite.obstacle}")
         return

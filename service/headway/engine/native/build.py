@@ -1,4 +1,4 @@
-"""Makes the native kernel's library: compiled on first use into the cache folder, some seconds, once per machine.
+"""Makes the native kernels' library: compiled on first use into the cache folder, some seconds, once per machine.
 
 The library is tied to torch only by torch's stable interface for C, so it needs no Python headers and compiles in
 seconds. It holds the arithmetic once per instruction set and chooses when it runs: one file serves every CPU of its
@@ -39,7 +39,9 @@ X86_LEVELS = {
     "avx512": "-mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c",
     "avx2": "-mavx2 -mfma -mf16c",
 }
-"""Flags per instruction set; op.cpp knows the same names."""
+"""Flags per instruction set; levels.cpp knows the same names."""
+OPS = ("op", "linear_op", "levels")
+"""Sources that are compiled once."""
 
 
 class BuildFailedError(Exception):
@@ -66,7 +68,7 @@ def find_library(folder: Path, progress: Progress) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         with _lock(folder / "lock"):
             if not _is_whole(library):
-                progress("compiling the attention kernel for the CPU (once, some seconds)")
+                progress("compiling the kernels for the CPU (once, some seconds)")
                 _build(compiler, library)
     except OSError as exc:
         raise BuildFailedError(f"cannot write to {folder}: {exc}") from exc
@@ -97,7 +99,7 @@ def _version(compiler: list[str]) -> str:
 def _file_name(compiler: str) -> str:
     parts = [path.read_bytes() for path in sorted([*SOURCES.glob("*.cpp"), *SOURCES.glob("*.h")])]
     parts += [repr((compiler, torch.__version__, platform.machine(), _units())).encode()]
-    return f"paged_attention-{hashlib.sha256(b''.join(parts)).hexdigest()[:16]}.so"
+    return f"kernels-{hashlib.sha256(b''.join(parts)).hexdigest()[:16]}.so"
 
 
 def _units() -> list[_Unit]:
@@ -107,8 +109,8 @@ def _units() -> list[_Unit]:
     kernels = [
         _Unit(name, Path("kernel.cpp"), f"{flags} -DHEADWAY_KERNELS=kernels_{name}") for name, flags in levels.items()
     ]
-    include = TORCH / "include"
-    return [_Unit("op", Path("op.cpp"), f"-I{shlex.quote(str(include))}"), *kernels]
+    include = f"-I{shlex.quote(str(TORCH / 'include'))}"
+    return [*(_Unit(name, Path(f"{name}.cpp"), include) for name in OPS), *kernels]
 
 
 def _build(compiler: list[str], library: Path) -> None:

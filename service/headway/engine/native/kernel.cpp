@@ -1,5 +1,7 @@
-// The arithmetic of all element types, compiled once per instruction set into a table of its own (HEADWAY_KERNELS is its
-// name). op.cpp chooses a table by what the CPU has when it runs.
+// The arithmetic of both ops, compiled once per instruction set into a table of its own (HEADWAY_KERNELS is its
+// name). levels.cpp chooses a table by what the CPU has when it runs.
+#include "levels.h"
+#include "linear_tile.h"
 #include "plain_math.h"
 #include "tile.h"
 #if defined(__AVX512BF16__) && defined(__AVX512BW__)
@@ -20,7 +22,7 @@ void merge(const Problem& problem, const Tile& tile) {
 }
 
 template <class Math>
-constexpr Kernel kernel = {attend<Math>, merge<Math>, TileRun<Math>::scratch_bytes, TileRun<Math>::partial_bytes};
+constexpr AttentionKernel attention = {attend<Math>, merge<Math>, TileRun<Math>::scratch_bytes, TileRun<Math>::partial_bytes};
 
 // Where AMX tiles multiply, a Math of its own belongs here: the operands are packed as its tiles want them already.
 #if defined(__AVX512BF16__) && defined(__AVX512BW__)
@@ -29,11 +31,13 @@ using FastBFloat16 = BFloat16Math;
 using FastBFloat16 = PlainMath<BFloat16, float>;
 #endif
 
+void run_linear(const LinearProblem& problem, const LinearTask& task) { LinearTile(problem, task).run(); }
+
 }  // namespace
 
 extern const Kernels HEADWAY_KERNELS;
 const Kernels HEADWAY_KERNELS = {
-    kernel<FastBFloat16>, kernel<PlainMath<_Float16, float>>, kernel<PlainMath<float, float>>,
-    kernel<PlainMath<double, double>>};
+    attention<FastBFloat16>, attention<PlainMath<_Float16, float>>, attention<PlainMath<float, float>>,
+    attention<PlainMath<double, double>>, {run_linear, LINEAR_ROWS}};
 
 }  // namespace headway

@@ -14,17 +14,11 @@
 #include <atomic>
 #include <memory>
 #include <optional>
-#include <string>
 #include <vector>
 
-#include "problem.h"
+#include "levels.h"
 
 namespace headway {
-
-#if defined(__x86_64__)
-extern const Kernels kernels_avx512_bf16, kernels_avx512, kernels_avx2;
-#endif
-extern const Kernels kernels_portable;
 
 namespace {
 
@@ -36,35 +30,9 @@ constexpr int64_t TASKS_PER_THREAD = 4;
 constexpr int64_t MIN_SPLIT = 64;          // positions
 constexpr int64_t MIN_THREAD_WORK = 1024;  // rows or heads times positions: below it, waking a thread costs more
 
-struct Level {
-  const char* name;
-  const Kernels* kernels;
-  bool (*is_supported)();
-};
-
-const Level LEVELS[] = {
-// Best first.
-#if defined(__x86_64__)
-    {"avx512_bf16", &kernels_avx512_bf16,
-     [] { return __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512bw"); }},
-    {"avx512", &kernels_avx512, [] { return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw"); }},
-    {"avx2", &kernels_avx2,
-     [] { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c"); }},
-#endif
-    {"portable", &kernels_portable, [] { return true; }},
-};
-
-const Level* best_level() {
-  for (const Level& level : LEVELS)
-    if (level.is_supported()) return &level;
-  return nullptr;
-}
-
-const Level* level = best_level();
-
 class Plan {
  public:
-  Plan(const Problem& problem, const Kernel& kernel, int64_t num_sequences, int64_t num_threads)
+  Plan(const Problem& problem, const AttentionKernel& kernel, int64_t num_sequences, int64_t num_threads)
       : problem_(problem), kernel_(kernel) {
     for (int64_t sequence = 0; sequence < num_sequences; ++sequence) add_tiles(sequence);
     int64_t work = 0;
@@ -156,7 +124,7 @@ class Plan {
   }
 
   const Problem& problem_;
-  const Kernel& kernel_;
+  const AttentionKernel& kernel_;
   int64_t num_threads_ = 1;
   std::vector<Tile> tiles_;
   std::vector<Task> tasks_;
@@ -165,12 +133,12 @@ class Plan {
   size_t scratch_bytes_ = 0;
 };
 
-const Kernel& kernel_for(ScalarType type) {
+const AttentionKernel& kernel_for(ScalarType type) {
   switch (type) {
-    case ScalarType::BFloat16: return level->kernels->bfloat16;
-    case ScalarType::Half: return level->kernels->float16;
-    case ScalarType::Float: return level->kernels->float32;
-    case ScalarType::Double: return level->kernels->float64;
+    case ScalarType::BFloat16: return kernels_in_use().bfloat16;
+    case ScalarType::Half: return kernels_in_use().float16;
+    case ScalarType::Float: return kernels_in_use().float32;
+    case ScalarType::Double: return kernels_in_use().float64;
     default: STD_TORCH_CHECK(false, "paged_attention takes bfloat16, float16, float32 and float64");
   }
 }
@@ -229,22 +197,4 @@ Tensor paged_attention(
 
 STABLE_TORCH_LIBRARY_IMPL(headway, CPU, library) {
   library.impl("paged_attention", TORCH_BOX(&headway::paged_attention));
-}
-
-// The names of the instruction sets that were compiled and that this CPU has, best first, one per line.
-extern "C" __attribute__((visibility("default"))) const char* headway_levels() {
-  static const std::string names = [] {
-    std::string text;
-    for (const auto& level : headway::LEVELS)
-      if (level.is_supported()) text += (text.empty() ? "" : "\n") + std::string(level.name);
-    return text;
-  }();
-  return names.c_str();
-}
-
-// Use that instruction set from now on; false if there is none of the name. For tests and measurements.
-extern "C" __attribute__((visibility("default"))) bool headway_use_level(const char* name) {
-  for (const auto& level : headway::LEVELS)
-    if (level.is_supported() && level.name == std::string(name)) return headway::level = &level, true;
-  return false;
 }

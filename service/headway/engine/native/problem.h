@@ -54,15 +54,11 @@ struct Tile {
 
 // The arithmetic for one element type. `attend` computes one split of a tile, and writes the output if it is the only
 // one; `merge` puts the results of all splits together.
-struct Kernel {
+struct AttentionKernel {
   void (*attend)(const Problem&, const Tile&, int64_t split, void* scratch);
   void (*merge)(const Problem&, const Tile&);
   size_t (*scratch_bytes)(const Problem&, const Tile&);
   size_t (*partial_bytes)(const Problem&, const Tile&);  // of one split
-};
-
-struct Kernels {
-  Kernel bfloat16, float16, float32, float64;
 };
 
 }  // namespace headway
