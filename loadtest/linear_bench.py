@@ -19,6 +19,7 @@ from time import perf_counter
 import torch
 from torch import Tensor, nn
 
+from headway.engine.huge_pages import move_to_huge_pages
 from headway.engine.native.kernels import use_native_kernels
 from headway.engine.native_linear import NativeLinear
 from headway.engine.packed_linear import PackedLinear
@@ -67,6 +68,7 @@ class Stack:
         weights = {shape: torch.randn(shape.out_features, shape.in_features).bfloat16() for shape in SMOLLM2}
         shapes = [*SMOLLM2[:-1] * LAYERS, SMOLLM2[-1]]
         self._calls = [(shape, build(weights[shape], None)) for shape in shapes]  # each with a copy of its own
+        move_to_huge_pages([buffer for _, module in self._calls for buffer in module.buffers()])
 
     def run(self, inputs: dict[int, Tensor]) -> dict[Shape, float]:
         """Seconds by shape. ``inputs`` by their width."""

@@ -35,6 +35,7 @@ from headway.engine.builtin_models import BUILTIN_MODELS, builtin_gguf
 from headway.engine.config import AutoOrOff, Device, DType, EngineConfig
 from headway.engine.gguf import converted_folder
 from headway.engine.hub import announce_download
+from headway.engine.huge_pages import move_to_huge_pages
 from headway.engine.linear_choice import choose_linear
 from headway.engine.linears import BuildLinear, rewrite_linears
 from headway.engine.native.kernels import use_native_kernels
@@ -258,11 +259,6 @@ def _pack_weights(model: PreTrainedModel, build: BuildLinear, progress: Progress
     if rewrite.obstacle is not None:
         progress(f"weights stay unpacked: {rewrite.obstacle}")
         return
-    _leave_files(model)
+    # Also because checkpoints are mapped, not read: all of a file counts as ours as long as one tensor lies in it.
+    move_to_huge_pages([*model.parameters(), *model.buffers()])
     progress(f"packed the weights of {rewrite.num_linears} linear layers, {rewrite.num_merged} of them merged")
-
-
-def _leave_files(model: PreTrainedModel) -> None:
-    """Checkpoints are mapped, not read: all of a file counts as ours as long as one tensor lies in it."""
-    for tensor in (*model.parameters(), *model.buffers()):
-        tensor.data = tensor.data.clone()

@@ -58,8 +58,8 @@ def has_kernel() -> bool:
 
 
 class NativeLinear(nn.Module):
-    """``input`` [..., in_features] to [..., out_features] in bfloat16, like the `torch.nn.Linear` that it replaces. There
-    is no plain weight, nothing to train and nothing to save."""
+    """``input`` [..., in_features] to [..., out_features] in bfloat16, like the `torch.nn.Linear` that it replaces.
+    There is no plain weight, nothing to train and nothing to save."""
 
     packed_weight: Tensor
     bias: Tensor | None

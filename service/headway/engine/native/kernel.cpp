@@ -38,6 +38,6 @@ void run_linear(const LinearProblem& problem, const LinearTask& task) { LinearTi
 extern const Kernels HEADWAY_KERNELS;
 const Kernels HEADWAY_KERNELS = {
     attention<FastBFloat16>, attention<PlainMath<_Float16, float>>, attention<PlainMath<float, float>>,
-    attention<PlainMath<double, double>>, {run_linear, LINEAR_ROWS}};
+    attention<PlainMath<double, double>>, run_linear};
 
 }  // namespace headway

@@ -22,6 +22,7 @@ using torch::headeronly::ScalarType;
 using torch::stable::Tensor;
 
 constexpr int64_t MAX_INPUT_BYTES = 256 << 10;   // of a task's rows
+constexpr int64_t MIN_ROWS = 16;                 // of a task, where rows are divided for the sake of the threads
 constexpr int64_t TASKS_PER_THREAD = 2;
 constexpr int64_t MIN_THREAD_WORK = 1 << 15;     // pairs times columns: below it, waking a thread costs more
 
@@ -29,7 +30,7 @@ int64_t divide_up(int64_t number, int64_t unit) { return (number + unit - 1) / u
 
 class LinearPlan {
  public:
-  LinearPlan(const LinearProblem& problem, const LinearKernel& kernel, int64_t num_threads)
+  LinearPlan(const LinearProblem& problem, LinearKernel kernel, int64_t num_threads)
       : problem_(problem), kernel_(kernel) {
     int64_t work = problem.num_pairs() * problem.out_features * divide_up(problem.num_rows, 8);
     num_threads_ = std::max<int64_t>(1, std::min(num_threads, work / MIN_THREAD_WORK));
@@ -57,12 +58,12 @@ class LinearPlan {
   };
 
   int64_t choose_rows() const {
-    int64_t row_bytes = std::max<int64_t>(1, problem_.in_features * int64_t(sizeof(uint16_t)));
-    int64_t num_parts = divide_up(problem_.num_rows * row_bytes, MAX_INPUT_BYTES);
-    if (num_threads_ > 1)
-      num_parts = std::max(num_parts, divide_up(num_threads_ * TASKS_PER_THREAD, problem_.num_blocks()));
-    int64_t rows = divide_up(problem_.num_rows, num_parts);
-    return std::min(problem_.num_rows, divide_up(rows, kernel_.tile_rows) * kernel_.tile_rows);
+    int64_t bytes = problem_.num_rows * problem_.in_features * int64_t(sizeof(uint16_t));
+    int64_t for_cache = divide_up(bytes, MAX_INPUT_BYTES);
+    int64_t for_threads = divide_up(num_threads_ * TASKS_PER_THREAD, problem_.num_blocks());
+    if (num_threads_ == 1) for_threads = 1;
+    int64_t num_parts = std::max(for_cache, std::min(for_threads, divide_up(problem_.num_rows, MIN_ROWS)));
+    return divide_up(problem_.num_rows, num_parts);
   }
 
   void take_tasks(std::vector<Range>& ranges, int64_t range) {
@@ -74,11 +75,11 @@ class LinearPlan {
     int64_t num_blocks = problem_.num_blocks(), block = index % num_blocks;
     int64_t first_row = index / num_blocks * rows_per_task_;
     int64_t num_rows = std::min(rows_per_task_, problem_.num_rows - first_row);
-    kernel_.run(problem_, {first_row, num_rows, block, (block + 1) % num_blocks});
+    kernel_(problem_, {first_row, num_rows, block, (block + 1) % num_blocks});
   }
 
   const LinearProblem& problem_;
-  const LinearKernel& kernel_;
+  LinearKernel kernel_;
   int64_t num_threads_, rows_per_task_, num_tasks_;
 };
 

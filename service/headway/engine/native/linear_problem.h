@@ -26,9 +26,6 @@ struct LinearTask {
   int64_t first_row, num_rows, block, next_block;
 };
 
-struct LinearKernel {
-  void (*run)(const LinearProblem&, const LinearTask&);
-  int64_t tile_rows;  // that are computed at once
-};
+using LinearKernel = void (*)(const LinearProblem&, const LinearTask&);
 
 }  // namespace headway

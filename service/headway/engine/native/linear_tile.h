@@ -33,6 +33,15 @@ constexpr int64_t LINEAR_ROWS = 11;
 constexpr int64_t LINEAR_ROWS = 2;
 #endif
 
+// Up to so many, the memory sets the pace and the CPU's own read-ahead does best; with more, fetching the next block
+// early hides the reading behind the arithmetic.
+constexpr int64_t LINEAR_LOW_ROWS = LINEAR_ROWS / 3;
+
+// A tile's rows of inputs may take so much of the first-level cache (32 KiB or more); but with fewer rows than these,
+// weights would be read again more often than the arithmetic takes.
+constexpr int64_t LINEAR_CACHED_BYTES = 28 << 10;
+constexpr int64_t LINEAR_LEAST_HEIGHT = 8;
+
 constexpr int64_t LINEAR_VECTORS = LINEAR_BLOCK / lanes<float>;
 
 // sum + both products of each lane's pair with one pair.
@@ -57,18 +66,26 @@ class LinearTile {
  public:
   LinearTile(const LinearProblem& problem, const LinearTask& task) : problem_(problem), task_(task) {}
 
-  // All rows, as tiles of about the same height.
+  // All rows, as full tiles and one for the rest, which takes some from its neighbour before it is low.
   void run() {
-    int64_t num_tiles = (task_.num_rows + LINEAR_ROWS - 1) / LINEAR_ROWS;
+    int64_t height = tile_height(), left = task_.num_rows;
+    int64_t num_tiles = (left + height - 1) / height;
     fetch_step_ = LINEAR_BLOCK * sizeof(uint32_t) / num_tiles;
     for (int64_t tile = 0; tile < num_tiles; ++tile) {
-      int64_t begin = task_.num_rows * tile / num_tiles, end = task_.num_rows * (tile + 1) / num_tiles;
+      int64_t rows = minimum(height, tile + 1 < num_tiles ? left - LINEAR_LOW_ROWS - 1 : left);
       fetch_ = reinterpret_cast<const char*>(block(task_.next_block)) + tile * fetch_step_ * problem_.num_pairs();
-      run_rows(task_.first_row + begin, end - begin, std::make_index_sequence<LINEAR_ROWS>());
+      run_rows(task_.first_row + task_.num_rows - left, rows, std::make_index_sequence<LINEAR_ROWS>());
+      left -= rows;
     }
   }
 
  private:
+  // As many rows as the registers hold, but no more than stay in the first-level cache from one block to the next.
+  int64_t tile_height() const {
+    int64_t cached = LINEAR_CACHED_BYTES / (problem_.in_features * int64_t(sizeof(uint16_t)));
+    return minimum(LINEAR_ROWS, cached > LINEAR_LEAST_HEIGHT ? cached : LINEAR_LEAST_HEIGHT);
+  }
+
   template <size_t... SMALLER>
   void run_rows(int64_t first_row, int64_t num_rows, std::index_sequence<SMALLER...>) {
     using Rows = void (LinearTile::*)(int64_t);
@@ -86,8 +103,10 @@ class LinearTile {
     int64_t whole = problem_.in_features / 2, stride = problem_.input_stride;
     const char* fetch = fetch_;
     for (int64_t pair = 0; pair < whole; ++pair, weights += LINEAR_BLOCK, fetch += fetch_step_) {
-      __builtin_prefetch(fetch, 0, 2);
-      __builtin_prefetch(fetch + fetch_step_ / 2, 0, 2);
+      if (ROWS > LINEAR_LOW_ROWS) {
+        __builtin_prefetch(fetch, 0, 2);
+        __builtin_prefetch(fetch + fetch_step_ / 2, 0, 2);
+      }
       step<ROWS>(sums, weights, [&](int row) {
         uint32_t inputs;
         std::memcpy(&inputs, input + row * stride + 2 * pair, sizeof(inputs));

@@ -25,7 +25,6 @@
 namespace headway {
 namespace {
 
-int64_t minimum(int64_t a, int64_t b) { return a < b ? a : b; }
 int64_t maximum(int64_t a, int64_t b) { return a > b ? a : b; }
 int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 

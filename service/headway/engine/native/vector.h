@@ -22,6 +22,8 @@ constexpr int TILE_ROWS = 3, TILE_COLUMNS = 2;
 constexpr int TILE_ROWS = 2, TILE_COLUMNS = 1;
 #endif
 
+inline int64_t minimum(int64_t a, int64_t b) { return a < b ? a : b; }
+
 constexpr double LOG2_E = 1.44269504088896340736;
 
 template <class T>
