@@ -39,6 +39,15 @@ def level(request: pytest.FixtureRequest, kernels: NativeKernels) -> Iterator[st
     kernels.use(kernels.levels[0])
 
 
+@pytest.fixture
+def several_threads() -> Iterator[None]:
+    """Whatever the machine has."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    yield
+    torch.set_num_threads(before)
+
+
 def make(*shape: int) -> Tensor:
     return torch.randn(shape).to(BFLOAT16)
 
@@ -69,14 +78,14 @@ def test_it_computes_the_product(num_in: int, num_out: int, has_bias: bool) -> N
         check(call(rows, weight, bias), rows, weight, bias)
 
 
-@pytest.mark.usefixtures("level")
+@pytest.mark.usefixtures("level", "several_threads")
 @pytest.mark.parametrize("num_rows", [1, 70])
 def test_wide_layers_are_divided_among_threads(num_rows: int) -> None:
     rows, weight = make(num_rows, 576), make(3000, 576)
     check(call(rows, weight), rows, weight)
 
 
-@pytest.mark.usefixtures("level")
+@pytest.mark.usefixtures("level", "several_threads")
 def test_many_rows_of_a_narrow_layer_are_divided_too() -> None:
     rows, weight = make(600, 1536), make(20, 1536)
     check(call(rows, weight), rows, weight)
@@ -130,10 +139,11 @@ def test_what_is_no_number_stays_in_its_row(special: float) -> None:
     check(output[::2], rows[::2], weight)
 
 
-@pytest.mark.usefixtures("level")
-def test_results_do_not_depend_on_the_other_rows() -> None:
+@pytest.mark.usefixtures("level", "several_threads")
+@pytest.mark.parametrize(("num_in", "num_out"), [(101, 50), (1536, 576)])
+def test_results_do_not_depend_on_the_other_rows(num_in: int, num_out: int) -> None:
     """So that a sequence's tokens are the same in every batch."""
-    rows, weight = make(70, 101), make(50, 101)
+    rows, weight = make(70, num_in), make(num_out, num_in)
     together = call(rows, weight)
     for row in range(70):
         assert torch.equal(call(rows[row : row + 1], weight)[0], together[row])
@@ -175,6 +185,7 @@ BAD_CALLS = {
     "is not packed": lambda: torch.ops.headway.linear(make(3, 16), make(8, 16), 8),
     "not packed for this kernel": lambda: torch.ops.headway.linear(make(3, 16), make(1, 8, 16, 2), 16),
     "do not fit": lambda: call(make(3, 18), make(8, 16)),
+    "at least one element": lambda: torch.ops.headway.linear(make(3, 0), make(1, 0, BLOCK, 2), 8),
     "blocks of columns": lambda: torch.ops.headway.linear(make(3, 16), pack_weight(make(8, 16)), 33),
     "bias must be": lambda: call(make(3, 16), make(8, 16), make(9)),
 }

@@ -91,6 +91,7 @@ void check(const Tensor& input, const Tensor& weight, int64_t out_features, cons
   STD_TORCH_CHECK(weight.dim() == 4 && weight.is_contiguous(), "the weight is not packed");
   STD_TORCH_CHECK(weight.size(2) == LINEAR_BLOCK && weight.size(3) == 2, "the weight is not packed for this kernel");
   int64_t in_features = input.size(input.dim() - 1);
+  STD_TORCH_CHECK(in_features >= 1, "headway::linear takes rows of at least one element");
   STD_TORCH_CHECK(
       weight.size(1) == divide_up(in_features, 2), "rows of ", in_features, " elements do not fit the weight's ",
       weight.size(1), " pairs");
