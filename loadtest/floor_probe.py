@@ -51,7 +51,7 @@ def _measure(config: EngineConfig) -> Measured:
     num_weights = sum(module.weight.numel() for module in loaded.model.modules() if isinstance(module, nn.Linear))
     kept = sum(layer.num_kv_heads * (layer.key_dim + layer.value_dim) for layer in loaded.layers)
     itemsize = loaded.dtype.itemsize
-    floor = Floor(_read_rate(), _matrix_rate(loaded.dtype), num_weights, num_weights * itemsize, kept * itemsize)
+    floor = Floor(read_rate(), matrix_rate(loaded.dtype), num_weights, num_weights * itemsize, kept * itemsize)
     return Measured(floor, model_source(config, _ignore))
 
 
@@ -59,12 +59,14 @@ def _ignore(stage: str) -> None:
     pass
 
 
-def _read_rate() -> float:
+def read_rate() -> float:
+    """Bytes per second."""
     values = torch.ones(NUM_READ_BYTES // 8, dtype=torch.float64)
     return NUM_READ_BYTES / _best(lambda: values.sum())
 
 
-def _matrix_rate(dtype: torch.dtype) -> float:
+def matrix_rate(dtype: torch.dtype) -> float:
+    """Operations per second: a multiplication and an addition are two."""
     rows, columns, depth = MATRIX_SHAPE
     left, right = torch.randn(rows, depth).to(dtype), torch.randn(columns, depth).to(dtype)
     return 2 * rows * columns * depth / _best(lambda: torch.nn.functional.linear(left, right))

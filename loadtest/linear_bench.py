@@ -23,6 +23,7 @@ from headway.engine.huge_pages import move_to_huge_pages
 from headway.engine.native.kernels import use_native_kernels
 from headway.engine.native_linear import NativeLinear
 from headway.engine.packed_linear import PackedLinear
+from loadtest.floor_probe import matrix_rate, read_rate
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,22 +81,6 @@ class Stack:
         return seconds
 
 
-def measure_machine() -> Machine:
-    numbers = torch.ones(1 << 25, dtype=torch.float64)
-    square = torch.randn(2048, 2048, dtype=torch.bfloat16)
-    packed = PackedLinear(square, None)
-    return Machine(numbers.nbytes / _best(numbers.sum), 2 * 2048**3 / _best(lambda: packed(square)))
-
-
-def _best(function: Callable[[], object], repeats: int = 5) -> float:
-    seconds = []
-    for _ in range(repeats):
-        start = perf_counter()
-        function()
-        seconds.append(perf_counter() - start)
-    return min(seconds)
-
-
 def compare(stacks: Sequence[Stack], rows: int, repeats: int) -> list[dict[Shape, float]]:
     """The median seconds of each stack by shape, from passes that take turns. The first pass of each is not counted."""
     widths = {shape.in_features for shape in SMOLLM2}
@@ -131,13 +116,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if not use_native_kernels(options.cache_folder, print):
         parser.exit(1, "there is no native kernel\n")
     stacks = [Stack(NativeLinear), Stack(PackedLinear)]
-    machine = measure_machine()
+    machine = Machine(read_rate(), matrix_rate(torch.bfloat16))
     print(
         f"{torch.get_num_threads()} threads, read {machine.read_bytes / 1e9:.1f} GB/s, "
         f"multiply {machine.operations / 1e9:.0f} GFLOP/s"
     )
     for rows in options.rows:
-        report(rows, *compare(stacks, rows, options.repeats), machine)
+        ours, theirs = compare(stacks, rows, options.repeats)
+        report(rows, ours, theirs, machine)
 
 
 if __name__ == "__main__":
