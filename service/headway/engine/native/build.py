@@ -62,11 +62,11 @@ def find_library(folder: Path, progress: Progress) -> Path:
     prebuilt = PREBUILT / _file_name(compiler="")
     if _is_whole(prebuilt):
         return prebuilt
-    compiler = _compiler()
+    compiler = find_compiler()
     library = folder / _file_name(_version(compiler))
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with _lock(folder / "lock"):
+        with turn(folder / "lock"):
             if not _is_whole(library):
                 progress("compiling the kernels for the CPU (once, some seconds)")
                 _build(compiler, library)
@@ -79,11 +79,12 @@ def prebuild() -> Path:
     """The library beside this module, for machines without a compiler. Raises ``BuildFailedError``."""
     library = PREBUILT / _file_name(compiler="")
     PREBUILT.mkdir(exist_ok=True)
-    _build(_compiler(), library)
+    _build(find_compiler(), library)
     return library
 
 
-def _compiler() -> list[str]:
+def find_compiler() -> list[str]:
+    """Its command. Raises ``BuildFailedError``."""
     if command := os.environ.get("CXX"):
         return shlex.split(command)
     for name in ("c++", "g++", "clang++"):
@@ -159,7 +160,8 @@ def _digest_file(library: Path) -> Path:
 
 
 @contextmanager
-def _lock(path: Path) -> Iterator[None]:
+def turn(path: Path) -> Iterator[None]:
+    """One process at a time."""
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)  # given back when the file is closed, also if this process dies
         yield
