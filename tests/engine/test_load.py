@@ -23,6 +23,7 @@ from headway.engine.attention import ATTENTION_NAME
 from headway.engine.config import AutoOrOff, Device, DType, EngineConfig
 from headway.engine.gguf import publish_folder
 from headway.engine.load import LayerShape, LoadedModel, load_model, prepare
+from headway.engine.native_linear import NativeLinear
 from headway.engine.packed_linear import PackedLinear, can_pack
 
 SIZES = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
@@ -64,7 +65,7 @@ def test_the_type_can_be_chosen(tiny_llama: Path) -> None:
 
 
 def has_packed(loaded: LoadedModel) -> bool:
-    return any(isinstance(module, PackedLinear) for module in loaded.model.modules())
+    return any(isinstance(module, NativeLinear | PackedLinear) for module in loaded.model.modules())
 
 
 @pytest.mark.parametrize("dtype", [DType.FLOAT32, DType.BFLOAT16, DType.FLOAT64])
