@@ -13,10 +13,14 @@ PIP   := $(BIN)/python -m pip --disable-pip-version-check -qq
 # One torch thread per test process: more of them on the same cores only get in each other's way.
 TEST_ENV := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1
 
-.PHONY: demo test test-unit lint format types imports setup proto constraints hooks clean
+.PHONY: demo soak test test-unit lint format types imports setup proto constraints hooks clean
 
 demo: $(READY)
 	$(BIN)/headway demo $(ARGS)
+
+# Jobs under random faults, for SOAK_SECONDS (300); the last line is one JSON object, the status says if all was kept.
+soak: $(READY)
+	$(BIN)/python -m loadtest.soak $(ARGS)
 
 test: lint types imports test-unit
 

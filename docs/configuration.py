@@ -23,6 +23,7 @@ GROUPS = {
     "broker": "Where NATS is, and what the streams hold at most. Read by every command.",
     "lease": "The stream between queue and workers, and the health probes. Read by `queue`, `worker` and `up`.",
     "lease_terms": "How long a lease lasts, and how often a job is tried. Read by `queue` and `up`.",
+    "election": "Which of several queue processes leads. Read by `queue`.",
     "roles": "The processes themselves. Read by `queue`, `worker` and `up`.",
     "telemetry": "Metrics, traces and logs. Read by `queue`, `worker` and `up`.",
 }

@@ -25,6 +25,7 @@ COMMANDS = {
     "submit": "Send prompts, and show the answers as they are generated.",
     "result": "Read the output of a job again, from its beginning.",
     "cancel": "Cancel jobs.",
+    "dead": "Look at jobs that failed for good, and queue them again.",
     "top": "Watch queue and workers.",
     "bench": "Measure this machine, and compare it with other systems.",
     "queue": "Run the queue: order the jobs and lease them to workers.",

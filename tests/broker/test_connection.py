@@ -2,6 +2,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -119,8 +120,10 @@ async def test_errors_of_the_library_become_ours_with_the_cause(connection: Conn
         await connection.js.get_msg(JOBS, seq=4711)
     assert missing.value.__cause__ is not None
     with pytest.raises(BrokerRefused) as refused, translated("look"):
-        await connection.js.stream_info("NONE")
+        await connection.js.consumer_info(JOBS, "none")
     assert (refused.value.operation, refused.value.code) == ("look", 404)
+    with pytest.raises(BrokerUnavailable), translated("look"):
+        await connection.js.stream_info("NONE")  # somebody may create it
     with pytest.raises(BrokerUnavailable), translated("ask"):
         await connection.client.request("nobody.listens", b"", timeout=1)
 
@@ -141,3 +144,18 @@ async def test_closing_without_a_server_leaves_no_task_behind(
     await connection.client.publish("any", b"pending")
     await connection.close()
     await eventually(lambda: asyncio.all_tasks() <= tasks)
+
+
+async def test_a_line_that_swallows_everything_is_found_out_and_left(
+    own_nats: EmbeddedNats, open_proxy: Any, eventually: Eventually
+) -> None:
+    """No connection breaks, and nothing says so but the missing answers to our pings."""
+    async with open_proxy(own_nats.url) as proxy:
+        config = BrokerConfig(nats_url=proxy.url, nats_timeout_seconds=0.2, nats_reconnect_seconds=0.1)
+        async with await connect(config, "tests", timeout_seconds=10) as connection:
+            proxy.hold()
+            await eventually(lambda: not connection.state.connected)
+            assert connection.state.reason
+            proxy.release()
+            await eventually(lambda: connection.state.connected)
+            await connection.client.flush()

@@ -42,7 +42,8 @@ class Leading:
     """A leader for one test."""
 
     def __init__(self, connection: Connection, cancel=cancelled, catch_up=caught_up) -> None:  # type: ignore[no-untyped-def]
-        self.server = ControlServer(connection, cancel, lambda: STATUS, catch_up)
+        self.may_answer = True
+        self.server = ControlServer(connection, cancel, lambda: STATUS, catch_up, lambda: self.may_answer)
 
     async def __aenter__(self) -> ControlServer:
         await self.server.start()
@@ -150,6 +151,20 @@ async def test_a_request_between_two_leaders_is_answered_by_the_next(connection:
     await connection.client.flush()
     async with Leading(connection):
         assert (await waiting).outcome is CancelOutcome.CANCELLED
+
+
+async def test_a_leader_whose_time_is_over_leaves_the_answer_to_the_next(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headway.broker.control.TRY_SECONDS", 0.2)
+    former = Leading(connection, failing)
+    former.may_answer = False
+    async with former:
+        with pytest.raises(BrokerUnavailable, match="no answer"):
+            await request_status(connection, timeout_seconds=0.2)
+        waiting = asyncio.create_task(request_cancel(connection, KEY))
+        async with Leading(connection):
+            assert (await waiting).outcome is CancelOutcome.CANCELLED
 
 
 async def test_the_status_comes_back_as_it_was_given(connection: Connection) -> None:

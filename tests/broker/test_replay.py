@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headway.broker.connection import Connection
-from headway.broker.errors import BrokerRefused
+from headway.broker.errors import BrokerError
 from headway.broker.replay import read_page
 from headway.broker.streams import RESULTS
 
@@ -32,5 +32,5 @@ async def test_nothing_stored_is_an_empty_page(connection: Connection) -> None:
 
 
 async def test_a_stream_that_does_not_exist_is_an_error(connection: Connection) -> None:
-    with pytest.raises(BrokerRefused):
+    with pytest.raises(BrokerError):
         await read_page(connection, "NOWHERE", "headway.log.a.x", 1)

@@ -69,7 +69,7 @@ def config(server, name):
 async def server(wire, tmp_path):
     """A NATS server with a user for each party."""
     users = [
-        user("acme", wire, "a client of tenant `acme`", "that reads late or reliably"),
+        user("acme", wire, "a client of tenant `acme`"),
         user("operator", wire, "operators"),
         user("roles", wire, "queue and workers"),
     ]

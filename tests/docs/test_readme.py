@@ -9,7 +9,7 @@ import pytest
 import headway.broker.errors
 import headway.core.errors
 from headway import Client
-from headway.broker.job_codec import _JobFields
+from headway.broker.job_fields import JobFields
 from headway.cli import headway as command_line
 from headway.core.errors import SettingError
 from headway.core.queue_config import QueuePolicy
@@ -69,8 +69,8 @@ def test_every_make_target_exists(pages, root):
 
 def test_the_job_fields_are_all_there_are(readme):
     rows = {row[0].strip("`"): row[1].strip("`") for row in readme.section("Job fields").rows("field")}
-    assert list(rows) == list(_JobFields.model_fields)
-    for name, field in _JobFields.model_fields.items():
+    assert list(rows) == list(JobFields.model_fields)
+    for name, field in JobFields.model_fields.items():
         if name not in ("id", "prompt", "messages"):
             assert rows[name] == written(field.default), name
 

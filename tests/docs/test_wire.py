@@ -10,6 +10,7 @@ from headway.broker.codec import decode_record, encode_record
 from headway.broker.config import BrokerConfig, JobLimits
 from headway.broker.control import CANCEL_SUBJECTS, STATUS_SUBJECT, _CancelReply
 from headway.broker.job_codec import decode_job
+from headway.broker.replay_service import REPLAY_SUBJECTS
 from headway.core.errors import RejectCode
 from headway.core.job import FinishReason, JobKey
 from headway.core.lease_actions import CancelOutcome, DeadReason
@@ -73,7 +74,7 @@ def test_the_streams_and_their_subjects_are_those_that_are_made(wire):
 
 def test_the_other_subjects_are_those_that_are_used(wire):
     written = [replaced(subject, WILDCARDS) for subject in wire.first_codes("subject, no stream")]
-    assert written == [streams.results_subject(JobKey("*", "*")), CANCEL_SUBJECTS, STATUS_SUBJECT]
+    assert written == [streams.results_subject(JobKey("*", "*")), CANCEL_SUBJECTS, REPLAY_SUBJECTS, STATUS_SUBJECT]
 
 
 def test_the_headers_are_those_that_are_sent(wire):

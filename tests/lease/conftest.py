@@ -96,21 +96,30 @@ async def stage() -> AsyncIterator[Stage]:
 
 
 @pytest.fixture(scope="session")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str, str]]:
-    """The TLS settings of a certificate for 127.0.0.1, by a certificate authority that is named."""
-    return lambda authority: _certificate(tmp_path_factory.mktemp(authority), authority)
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str, str]]:
+    """The TLS settings of a certificate for 127.0.0.1, by a certificate authority that is named.
+
+    Authorities of one name are the same only within one ``folder``; ``num_days`` may be negative: it has expired.
+    """
+
+    def make(authority: str, folder: Path | None = None, name: str = "own", num_days: int = 2) -> dict[str, str]:
+        return _certificate(folder or tmp_path_factory.mktemp(authority), authority, name, num_days)
+
+    return make
 
 
-def _certificate(folder: Path, authority: str) -> dict[str, str]:
-    ca, request = ["-keyout", "ca.key", "-out", "ca.pem"], ["-keyout", "own.key", "-out", "own.csr"]
+def _certificate(folder: Path, authority: str, name: str, num_days: int) -> dict[str, str]:
     key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    if not (folder / "ca.pem").exists():
+        ca = ["-keyout", "ca.key", "-out", "ca.pem"]
+        _openssl(folder, "req", "-x509", *key, "-days", "2", "-subj", f"/CN={authority}", *ca)
     (folder / "san").write_text("subjectAltName=IP:127.0.0.1")
-    _openssl(folder, "req", "-x509", *key, "-days", "2", "-subj", f"/CN={authority}", *ca)
-    _openssl(folder, "req", *key, "-subj", "/CN=own", *request)
+    _openssl(folder, "req", *key, "-subj", "/CN=own", "-keyout", f"{name}.key", "-out", f"{name}.csr")
     signer = ["-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-extfile", "san"]
-    _openssl(folder, "x509", "-req", "-in", "own.csr", "-days", "2", "-out", "own.pem", *signer)
-    names = {"lease_ca_file": "ca.pem", "lease_cert_file": "own.pem", "lease_key_file": "own.key"}
-    return {setting: str(folder / name) for setting, name in names.items()}
+    request = ["-req", "-in", f"{name}.csr", "-days", str(num_days)]
+    _openssl(folder, "x509", *request, *signer, "-out", f"{name}.pem")
+    names = {"lease_ca_file": "ca.pem", "lease_cert_file": f"{name}.pem", "lease_key_file": f"{name}.key"}
+    return {setting: str(folder / file) for setting, file in names.items()}
 
 
 def _openssl(folder: Path, *arguments: str) -> None:

@@ -41,7 +41,7 @@ async def test_a_worker_whose_leader_dies_connects_again_and_says_hello_anew(sta
     await leader.server.stop()
     await eventually(lambda: not worker.client.is_connected)
     assert worker.client.last_error
-    assert not worker.client.send(Demand(1, 1)), "there is nobody to send it to"
+    await eventually(lambda: not worker.client.send(Demand(1, 1)))  # there is nobody to send it to
     successor = await stage.server(lease_listen=f"127.0.0.1:{port}")
     await eventually(lambda: worker.client.is_connected)
     (hello,) = successor.hellos.values()
@@ -81,6 +81,56 @@ async def test_a_worker_asks_again_while_nobody_leads(stage, eventually):
     await eventually(lambda: "no queue process leads" in (worker.client.last_error or ""))
     only.server.lead()
     await eventually(lambda: worker.client.is_connected)
+
+
+async def test_a_worker_that_asks_while_nobody_leads_is_let_in_as_soon_as_somebody_does(stage, eventually):
+    only = await stage.server(follows=True, lease_connect_seconds=3600.0)
+    worker = stage.client(only.server.address, lease_connect_seconds=3600.0)
+    await eventually(lambda: only.server.num_kept_waiting == 1)
+    only.server.lead()
+    await eventually(lambda: worker.client.is_connected)
+    assert len(only.hellos) == 1
+
+
+async def test_a_worker_that_asks_while_nobody_leads_is_sent_to_the_leader_as_soon_as_there_is_one(stage, eventually):
+    leader, follower = await stage.server(), await stage.server(follows=True, lease_connect_seconds=3600.0)
+    worker = stage.client(follower.server.address, lease_connect_seconds=3600.0)
+    await eventually(lambda: follower.server.num_kept_waiting == 1)
+    follower.server.follow(leader.server.address)
+    await eventually(lambda: worker.client.is_connected)
+    assert len(leader.hellos) == 1
+
+
+async def test_a_server_that_stops_keeps_nobody_waiting(stage, eventually):
+    only = await stage.server(follows=True, lease_connect_seconds=3600.0)
+    worker = stage.client(only.server.address, lease_connect_seconds=3600.0)
+    await eventually(lambda: only.server.num_kept_waiting == 1)
+    await only.server.stop()
+    await eventually(lambda: "no queue process leads" in (worker.client.last_error or ""))
+
+
+async def test_a_leader_that_listens_at_every_address_names_one_that_others_reach(stage, eventually):
+    leader = await stage.server(lease_listen="0.0.0.0:0", lease_insecure=True)
+    assert not leader.server.address.startswith("0.0.0.0")
+    follower = await stage.server(follows=leader.server.address)
+    worker = stage.client(follower.server.address, lease_insecure=True)
+    await eventually(lambda: worker.client.is_connected)
+
+
+async def test_a_worker_tries_all_addresses_that_it_knows(stage, eventually, unused_tcp_port):
+    leader = await stage.server()
+    addresses = [f"127.0.0.1:{unused_tcp_port}", leader.server.address]
+    for known in (addresses, addresses[::-1]):
+        worker = stage.client(", ".join(known))
+        await eventually(lambda worker=worker: worker.client.is_connected)
+
+
+async def test_a_worker_whose_leader_was_killed_goes_to_the_next_address(stage, eventually):
+    first, second = await stage.server(), await stage.server()
+    worker = stage.client(f"{first.server.address},{second.server.address}")
+    await eventually(lambda: len(first.hellos) == 1)
+    await first.server.stop()
+    await eventually(lambda: len(second.hellos) == 1 and worker.client.is_connected)
 
 
 async def test_followers_that_name_each_other_do_not_keep_the_worker_from_the_leader(stage, eventually):

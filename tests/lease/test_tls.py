@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
+import grpc
 import pytest
 
 from headway.core.errors import SettingError
+from headway.lease.channel import METHOD, SERVICE
 from headway.lease.client import LeaseClient
 from headway.lease.config import LeaseConfig
 from headway.lease.server import LeaseServer
@@ -31,6 +36,83 @@ async def test_a_worker_without_a_certificate_of_the_authority_is_turned_away(st
     worker = stage.client(leader.server.address, **(certificates("another") if kind == "stranger" else {}))
     await eventually(lambda: "UNAVAILABLE" in (worker.client.last_error or ""))
     assert not leader.hellos
+
+
+async def test_an_expired_certificate_is_turned_away_on_either_side(stage, certificates, eventually, tmp_path):
+    own = certificates("one", tmp_path)
+    expired = certificates("one", tmp_path, "expired", num_days=-1)
+    leader, expired_leader = await stage.server(**own), await stage.server(**expired)
+    worker = stage.client(leader.server.address, **expired)
+    other = stage.client(expired_leader.server.address, **own)
+    await eventually(lambda: "UNAVAILABLE" in (worker.client.last_error or ""))
+    await eventually(lambda: "UNAVAILABLE" in (other.client.last_error or ""))
+    assert not leader.hellos
+    assert not expired_leader.hellos
+    fine = stage.client(leader.server.address, **own)
+    await eventually(lambda: fine.client.is_connected)
+
+
+async def test_a_worker_without_any_certificate_is_turned_away(stage, certificates, eventually, tmp_path):
+    """It knows the authority, and has nothing to show for itself."""
+    own = certificates("one", tmp_path)
+    leader = await stage.server(**own)
+    credentials = grpc.ssl_channel_credentials(read_file(own["lease_ca_file"]))
+    async with grpc.aio.secure_channel(leader.server.address, credentials) as channel:
+        attach = channel.stream_stream(f"/{SERVICE}/{METHOD}")
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await attach(iter([b""])).read()
+    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+    assert not leader.hellos
+
+
+async def test_certificates_that_are_replaced_are_used_from_the_next_handshake_on(
+    stage, certificates, eventually, tmp_path
+):
+    (tmp_path / "live").mkdir()
+    old, new = certificates("one"), certificates("another")
+    live = {setting: str(tmp_path / "live" / setting) for setting in old}
+    replace_files(old, live)
+    leader = await stage.server(**live)
+    early = stage.client(leader.server.address, **old)
+    await eventually(lambda: early.client.is_connected)
+    replace_files(new, live)
+    late = stage.client(leader.server.address, **new)
+    await eventually(lambda: late.client.is_connected)
+    stranger = stage.client(leader.server.address, **old)
+    await eventually(lambda: "UNAVAILABLE" in (stranger.client.last_error or ""))
+    assert early.client.is_connected
+    assert len(leader.hellos) == 2
+
+
+@pytest.mark.parametrize("fault", ["half replaced", "gone", "nonsense"])
+async def test_files_that_do_not_fit_together_leave_the_former_certificate(
+    stage, certificates, eventually, tmp_path, fault
+):
+    (tmp_path / "live").mkdir()
+    old, new = certificates("one"), certificates("another")
+    live = {setting: str(tmp_path / "live" / setting) for setting in old}
+    replace_files(old, live)
+    leader = await stage.server(**live)
+    if fault == "half replaced":
+        replace_files({"lease_cert_file": new["lease_cert_file"]}, live)
+    elif fault == "gone":
+        os.unlink(live["lease_key_file"])
+    else:
+        replace_files({"lease_ca_file": __file__}, live)
+    worker = stage.client(leader.server.address, **old)
+    await eventually(lambda: worker.client.is_connected)
+    replace_files(new, live)
+    later = stage.client(leader.server.address, **new)
+    await eventually(lambda: later.client.is_connected)
+
+
+def read_file(path: str) -> bytes:
+    return Path(path).read_bytes()
+
+
+def replace_files(source: dict[str, str], target: dict[str, str]) -> None:
+    for setting, path in source.items():
+        Path(target[setting]).write_bytes(read_file(path))
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:4280", "10.0.0.7:4280", "queue.headway.svc:4280", "[::]:4280"])

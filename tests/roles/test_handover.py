@@ -14,6 +14,7 @@ from headway.broker.config import BrokerConfig
 from headway.broker.connection import connect
 from headway.broker.errors import Busy, Deposed
 from headway.broker.streams import ensure_streams
+from headway.core.election import ElectionKind
 from headway.lease.health import Probe
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -154,10 +155,10 @@ async def test_jobs_in_flight_to_a_queue_whose_connection_breaks_are_in_it_all_t
         await queue.close()
 
 
-async def test_a_queue_that_another_one_replaced_stops_with_an_error(parts: Any) -> None:
-    first = await parts.queue()
+async def test_without_an_election_a_queue_that_another_one_replaced_stops_with_an_error(parts: Any) -> None:
+    first = await parts.queue(election={"election": ElectionKind.NONE})
     parts.lease_port = 0
-    await parts.queue()
+    await parts.queue(election={"election": ElectionKind.NONE})
     with pytest.raises(Deposed):
         async with asyncio.timeout(30):
             await first.run(asyncio.Event())

@@ -15,10 +15,10 @@ from headway.broker.joblog import LogState
 from headway.broker.log_store import JobLogs
 from headway.broker.log_writer import LogWriter
 from headway.core.job import FinishReason, JobKey
-from headway.core.lease_messages import CancelJob, Ended, Grant, Recall, Returned, WorkerMessage
-from headway.core.records import Attempt, GrantToken
+from headway.core.lease_messages import CancelJob, Ended, Grant, Recall, Refused, Returned, WorkerMessage
+from headway.core.records import Attempt, GrantToken, Usage
 from headway.core.worker_leases import WorkerFacts, WorkerLeases
-from headway.engine.messages import Command, Submit
+from headway.engine.messages import Command, SequenceOutput, Submit, Withdraw
 from headway.roles.job_run import JobRun
 from headway.roles.supervisor import Supervisor
 from headway.roles.worker_jobs import WorkerJobs
@@ -176,3 +176,34 @@ async def test_a_fault_in_the_handling_of_one_job_costs_it_an_attempt_and_others
         await eventually(lambda: bool(bench.to_leader))
     assert bench.to_leader == [Returned(KEY, TOKEN, "ZeroDivisionError", num_lost_attempts=1)]
     assert len(bench.jobs) == 0
+
+
+async def test_a_recall_that_crosses_the_start_leaves_the_job_where_it_runs(
+    bench: Bench, eventually: Eventually
+) -> None:
+    """The engine, asked to give it back only if it waits, says nothing; the job ends here as if never recalled."""
+    bench.grant()
+    await eventually(lambda: bool(bench.to_engine))
+    bench.jobs.output(SequenceOutput(KEY, (1,), "a"))
+    bench.jobs.recall(Recall(KEY, TOKEN))
+    assert bench.to_engine[1:] == [Withdraw(KEY, only_if_waiting=True)]
+    bench.jobs.output(SequenceOutput(KEY, (2,), "b", finish_reason=FinishReason.LENGTH, usage=Usage(5, 0, 2)))
+    await eventually(lambda: bool(bench.to_leader))
+    assert bench.to_leader == [Ended(KEY, TOKEN, FinishReason.LENGTH, 2)]
+    state = await bench.logs.read(KEY)
+    assert (state.output_token_ids, state.num_released) == ([1, 2], 0)
+
+
+async def test_a_grant_that_arrives_after_a_newer_attempt_is_refused_and_writes_nothing(
+    bench: Bench, eventually: Eventually
+) -> None:
+    writer = LogWriter(bench.logs, LogState(KEY), 0.0)
+    newer = Attempt(0, GrantToken(2, 1), "another worker", hashlib.sha256(PAYLOAD).hexdigest())
+    last_sequence = (await writer.attempt(newer)).last_sequence
+    bench.grant(GrantToken(1, 7))
+    await eventually(lambda: bool(bench.to_leader))
+    assert bench.to_leader == [Refused(KEY, GrantToken(1, 7), conflict=False)]
+    assert bench.to_engine == []
+    assert (await bench.logs.read(KEY)).last_sequence == last_sequence
+    writer.tokens([1], "a")
+    await writer.flush()

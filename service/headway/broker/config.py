@@ -45,7 +45,8 @@ class BrokerConfig:
     nats_inbox_prefix: str = "_INBOX"
     """Subject prefix of replies to us; a private one lets permissions keep others from reading them."""
     nats_timeout_seconds: float = 5.0
-    """Seconds to wait for an answer of NATS before the operation is tried again or fails."""
+    """Seconds to wait for an answer of NATS before the operation is tried again or fails; a connection that answers
+    nothing for four times as long is opened anew."""
     nats_reconnect_seconds: float = 1.0
     """Seconds between two attempts to reach the same server; they never end."""
     create_streams: bool = True

@@ -26,6 +26,10 @@ from headway.core.errors import SettingError
 
 log = logging.getLogger(__name__)
 
+MAX_OUTSTANDING_PINGS = 3
+"""Pings go out every ``nats_timeout_seconds``. A line that swallows everything does not show in any other way: without
+them a connection stays "connected" for as long as the kernel has patience. More than one, since an answer waits behind
+whatever the server sends us."""
 CLOSE_SECONDS = 2.0
 """For each step of closing; a server that is gone does not answer."""
 
@@ -169,6 +173,8 @@ def _options(config: BrokerConfig) -> dict[str, Any]:
     options: dict[str, Any] = {
         "reconnect_time_wait": config.nats_reconnect_seconds,
         "connect_timeout": config.nats_timeout_seconds,
+        "ping_interval": config.nats_timeout_seconds,
+        "max_outstanding_pings": MAX_OUTSTANDING_PINGS,
         "inbox_prefix": config.nats_inbox_prefix,
         "user": config.nats_user,
         "password": config.nats_password,

@@ -36,6 +36,8 @@ STATUS_SUBJECT = "headway.status"
 CANCEL_SUBJECTS = "headway.cancel.*.*"
 MAX_PENDING_CANCELS = 4096
 TIMEOUT_SECONDS = 30.0
+TRY_SECONDS = 5.0
+"""The leader that heard a request may be gone before it answers; the next one has to be asked anew."""
 
 
 class _CancelReply(msgspec.Struct):
@@ -52,6 +54,7 @@ class ControlServer:
     ``cancel`` returns once the job's ``end`` is stored. What the queue does not know any more is looked up in the
     job's log, so that a job that has ended is told from one that never was. What has no end there may be a job that
     NATS has taken and the queue has not read yet: ``catch_up`` returns once it has read all that was there.
+    ``may_answer`` is asked first: a leader that was paused finds requests that its successor answers.
     """
 
     def __init__(
@@ -60,12 +63,14 @@ class ControlServer:
         cancel: Callable[[JobKey], Awaitable[CancelAnswer]],
         status: Callable[[], QueueStatus],
         catch_up: Callable[[], Awaitable[None]],
+        may_answer: Callable[[], bool] = lambda: True,
     ) -> None:
         self._connection = connection
         self._logs = JobLogs(connection)
         self._cancel = cancel
         self._status = status
         self._catch_up = catch_up
+        self._may_answer = may_answer
         self._subscriptions: list[Subscription] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -90,6 +95,8 @@ class ControlServer:
 
     async def _on_cancel(self, message: Msg) -> None:
         """Each request waits in a task of its own for the job's end."""
+        if not self._may_answer():
+            return
         if len(self._tasks) >= MAX_PENDING_CANCELS:
             await self._reply(message, _CancelReply(error="too many requests at once; try again"))
             return
@@ -125,7 +132,8 @@ class ControlServer:
         return _CancelReply(answer.outcome, answer.finish_reason)
 
     async def _on_status(self, message: Msg) -> None:
-        await self._reply(message, self._status())
+        if self._may_answer():
+            await self._reply(message, self._status())
 
     async def _reply(self, message: Msg, reply: object) -> None:
         """Whoever asked without a reply subject, or has gone, gets none."""
@@ -162,7 +170,7 @@ async def _request(connection: Connection, subject: str, operation: str, timeout
         async with asyncio.timeout(timeout_seconds):
             while True:
                 try:
-                    return await _ask(connection, subject, operation, timeout_seconds)
+                    return await _ask(connection, subject, operation, min(TRY_SECONDS, timeout_seconds))
                 except BrokerUnavailable as exc:
                     error = exc
                 if connection.client.is_closed:

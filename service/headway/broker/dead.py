@@ -1,19 +1,23 @@
 """Jobs that failed for good, kept for people: the client's own payload, and why it is here, in headers.
 
-`requeue` is somebody else's decision: a payload is published again as it stands, under a new id.
+Whether one is to be tried again is a person's decision; then its payload is published as it stands, but for a new id
+(`requeued`): the old one's log has its end.
 """
 
 from __future__ import annotations
 
+import json
+import secrets
 from dataclasses import dataclass
 
 from nats.aio.msg import Msg
 
 from headway.broker.connection import Connection
 from headway.broker.errors import translated
-from headway.broker.job_publish import headers_size
+from headway.broker.job_publish import Publication, headers_size, publication
 from headway.broker.replay import read_page
 from headway.broker.streams import DEAD, dead_subject
+from headway.core.errors import JobRejected, RejectCode
 from headway.core.job import JobKey
 
 REASON_HEADER = "Headway-Reason"
@@ -21,6 +25,8 @@ MODEL_HEADER = "Headway-Model"
 ATTEMPTS_HEADER = "Headway-Attempts"
 SEQUENCE_HEADER = "Headway-Stream-Sequence"
 MAX_REASON_CHARACTERS = 512
+MAX_KEPT_ID_CHARACTERS = 100
+"""Of the old id in a new one, which must not be longer than ids may be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +94,27 @@ class DeadLetters:
         """All dead jobs of that identity: a job that ran, and those that were in conflict with it."""
         messages = await read_page(self._connection, DEAD, dead_subject(key), 1)
         return [_letter(message) for message in messages]
+
+
+@dataclass(frozen=True, slots=True)
+class Requeued:
+    """A dead job as a new one."""
+
+    key: JobKey
+    publication: Publication
+
+
+def requeued(letter: DeadLetter) -> Requeued:
+    """The same job under an id that begins with the old one. Raises `JobRejected` if the payload is no job at all."""
+    try:
+        fields = json.loads(letter.payload)
+    except ValueError as exc:
+        raise JobRejected(RejectCode.INVALID_JSON, None, f"the payload of {letter.key.id} cannot be read") from exc
+    if not isinstance(fields, dict):
+        raise JobRejected(RejectCode.INVALID_JSON, None, f"the payload of {letter.key.id} is no object")
+    key = JobKey(letter.key.tenant, f"{letter.key.id[:MAX_KEPT_ID_CHARACTERS]}-{secrets.token_hex(4)}")
+    payload = json.dumps({**fields, "id": key.id}).encode()
+    return Requeued(key, publication(letter.model, key.tenant, payload))
 
 
 def _letter(message: Msg) -> StoredDeadLetter:

@@ -1,7 +1,7 @@
 """What can go wrong between Headway and NATS, as one tree under `core.errors`.
 
     BrokerError
-    ├── BrokerUnavailable      no connection, no answer in time, no JetStream: trying again may help
+    ├── BrokerUnavailable      no connection, no answer in time, no JetStream, no stream: trying again may help
     │   └── NoLeader           NATS is there, but no queue process listens
     ├── BrokerRefused          the server answered with an error: operation, code, err_code, description
     │   └── MessageMissing     there is no message with that sequence (any more)
@@ -11,7 +11,7 @@
     ├── Fenced                 a newer attempt writes this job's log
     │   ├── LogEnded           its ``end`` is stored
     │   └── LogConflict        it belongs to another payload under the same identity
-    ├── LogIncomplete          the log has lost its first records to its age limit
+    ├── LogIncomplete          the log has lost records: to its age limit, or with its stream
     ├── Conflict               another job has this identity: the results are not ours
     ├── TooLarge               a payload is larger than the broker takes
     ├── Busy                   the queue is full: too many jobs wait (of all, or of this tenant)
@@ -44,6 +44,8 @@ WRONG_LAST_SEQUENCE = 10071
 WRITE_IN_FLIGHT = 10164
 """JetStream: another write to the subject is in flight (replicated streams); try again."""
 NO_MESSAGE_FOUND = 10037
+STREAM_NOT_FOUND = 10059
+"""JetStream: the stream was deleted, or never was. Somebody may create it (`streams.ensure_streams`)."""
 INVALID_CONFIG = 10052
 """JetStream: a stream cannot be as asked for; comes as a server error (500), but will never work."""
 CLIENT_CLOSED = "the client is closed"
@@ -51,7 +53,7 @@ CLIENT_CLOSED = "the client is closed"
 
 
 class BrokerUnavailable(BrokerError):
-    """No connection, no answer in time, or JetStream is not there: trying again may help."""
+    """No connection, no answer in time, or JetStream or the stream is not there: trying again may help."""
 
     def __init__(self, operation: str, reason: str, err_code: int | None = None) -> None:
         super().__init__(f"{operation}: {reason}")
@@ -134,10 +136,10 @@ class LogConflict(Fenced):
 
 
 class LogIncomplete(BrokerError):
-    """The log has lost its first records to its age limit, so the output cannot be continued."""
+    """The log has lost records to its age limit, or with a stream that was deleted, so the output has a gap."""
 
     def __init__(self, key: JobKey) -> None:
-        super().__init__(f"the log of {key.tenant}/{key.id} has lost its first records to its age limit")
+        super().__init__(f"the log of {key.tenant}/{key.id} has lost records to its age limit, or with its stream")
         self.key = key
 
 
@@ -222,6 +224,8 @@ def translated(operation: str) -> Iterator[None]:
             raise _refused(operation, exc) from exc
         raise BrokerUnavailable(operation, exc.description or "JetStream is not available", exc.err_code) from exc
     except nats.js.errors.APIError as exc:
+        if exc.err_code == STREAM_NOT_FOUND:
+            raise BrokerUnavailable(operation, "the stream does not exist", exc.err_code) from exc
         raise _refused(operation, exc) from exc
     except nats.errors.ConnectionClosedError as exc:
         raise BrokerUnavailable(operation, CLIENT_CLOSED) from exc

@@ -2,7 +2,7 @@
 
 The payload is JSON that a person can type, shaped like OpenAI's requests (README, job fields). Everything is bounded
 before it is looked at more closely: bytes before parsing, nesting by the parser (200 levels), the number of
-entries before they are validated. Then pydantic checks types, strictly and without unknown fields, and `core.job`
+entries before they are validated. Then `job_fields` checks types, strictly and without unknown fields, and `core.job`
 checks ranges. The first fault found is the answer: one code, one field, one sentence.
 
 The identity is read as early as possible, so that a client whose job has a fault finds the rejection in its own
@@ -13,21 +13,20 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import json
 import math
 import re
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from pydantic_core import ErrorDetails, from_json
+from pydantic_core import from_json
 
 from headway.broker.config import JobLimits
 from headway.broker.errors import PayloadRejected
+from headway.broker.job_fields import KNOWN, KNOWN_OF_MESSAGE, MAX_TOKEN_ID, Fault, JobFields, validated
 from headway.core.errors import JobRejected, RejectCode
 from headway.core.job import (
-    DEFAULT_MAX_TOKENS,
     JOB_ID,
     MAX_LOGIT_BIAS,
-    MAX_SEED,
     MAX_STOP_STRINGS,
     MAX_STOP_TOKEN_IDS,
     RESERVED_ID_MESSAGE,
@@ -39,93 +38,21 @@ from headway.core.job import (
     SamplingParams,
 )
 
-MAX_TOKEN_ID = 2**31 - 1
 BYTES_PER_TOKEN = 4
 """UTF-8 bytes of text per token: about right for English with today's vocabularies of 50,000 to 150,000 tokens;
 other scripts take more bytes a character and more tokens too. An estimate orders the queue; reports correct it."""
+MAX_NAME_CHARACTERS = 64
+"""Of a name that the client made up, in our answer."""
 TOKENS_PER_MESSAGE = 4
 """What a chat template puts around one message, about."""
 
-TokenId = Annotated[int, Field(ge=0, le=MAX_TOKEN_ID)]
-Count = Annotated[int, Field(ge=-MAX_TOKEN_ID, le=MAX_TOKEN_ID)]
-"""`core.job` knows what the least is; here a number is only kept to a size that can be meant."""
-Seed = Annotated[int, Field(ge=-MAX_SEED, le=MAX_SEED)]
 TOKEN_KEY = re.compile(r"[0-9]{1,10}")
-
-
-class _MessageFields(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
-    role: Annotated[str, Field(min_length=1, max_length=64)]
-    content: str
-
-
-class _JobFields(BaseModel):
-    """The wire's fields; `core.job` gives their meaning. Numbers too large to be meant are wrong values."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
-    id: str | None = None
-    prompt: str | Annotated[list[TokenId], Field(fail_fast=True)] | None = None
-    messages: Annotated[list[_MessageFields], Field(fail_fast=True)] | None = None
-    max_tokens: Count = DEFAULT_MAX_TOKENS
-    min_tokens: Count = 0
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: Count = 0
-    min_p: float = 0.0
-    seed: Seed | None = None
-    stop: str | Annotated[list[str], Field(fail_fast=True)] | None = None
-    stop_token_ids: Annotated[list[TokenId], Field(fail_fast=True)] = []
-    ignore_eos: bool = False
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    repetition_penalty: float = 1.0
-    logit_bias: dict[str, float] = {}
-    logprobs: Count | None = None
-    stream: bool = True
-    priority: Count = 0
-    deadline_seconds: float | None = None
-    expected_tokens: Count | None = None
-
-
-_KNOWN = frozenset(_JobFields.model_fields)
-_KNOWN_OF_MESSAGE = frozenset(_MessageFields.model_fields)
-_UNIONS = ("prompt", "stop")
 _JOB_FIELDS = ("stream", "priority", "deadline_seconds", "expected_tokens")
 _SAMPLING_FIELDS = (
     *("max_tokens", "min_tokens", "temperature", "top_p", "top_k", "min_p", "seed", "ignore_eos"),
     *("presence_penalty", "frequency_penalty", "repetition_penalty", "logprobs"),
 )
 _MAX_ENTRIES = {"stop": MAX_STOP_STRINGS, "stop_token_ids": MAX_STOP_TOKEN_IDS, "logit_bias": MAX_LOGIT_BIAS}
-
-
-_WORDS = {
-    "missing": "must be given",
-    "int_type": "must be a whole number",
-    "int_from_float": "must be a whole number",
-    "int_parsing_size": "is out of range",
-    "float_type": "must be a number",
-    "finite_number": "must be a number",
-    "string_type": "must be a string",
-    "string_too_short": "must not be empty",
-    "bool_type": "must be true or false",
-    "list_type": "must be an array",
-    "dict_type": "must be an object",
-    "model_type": "must be an object",
-    "greater_than_equal": "must be ≥ {ge}",
-    "less_than_equal": "must be ≤ {le}",
-    "string_too_long": "must have at most {max_length} characters",
-}
-"""What we say for pydantic's kinds of errors, so that all rejections sound alike."""
-
-
-class _Fault(Exception):
-    """What is wrong, before it is known whom to tell."""
-
-    def __init__(self, code: RejectCode, field: str | None, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-        self.field = field
-        self.message = message
 
 
 def reserved_key(tenant: str, stream_sequence: int) -> JobKey:
@@ -145,11 +72,16 @@ def decode_job(model: str, tenant: str, payload: bytes, stream_sequence: int, li
         _check_size(payload, limits)
         payload_hash = hashlib.sha256(payload).hexdigest()
         fields = _parse(payload)
+        repeated = _repeated_name(payload)
+        if repeated == "id":
+            raise _given_twice(repeated)
         key = _key(tenant, fields.get("id"), stream_sequence)
+        if repeated is not None:
+            raise _given_twice(repeated)
         _check_names(fields)
         _check_entries(fields, limits)
-        return _job(key, model, payload_hash, _validated(fields))
-    except (_Fault, JobRejected) as fault:
+        return _job(key, model, payload_hash, validated(fields))
+    except (Fault, JobRejected) as fault:
         raise PayloadRejected(fault.code, fault.field, fault.message, key, payload_hash) from None
 
 
@@ -169,52 +101,81 @@ def _tokens_of(text: str) -> int:
 def _check_subject(model: str, tenant: str) -> None:
     for name, token in (("model", model), ("tenant", tenant)):
         if not TOKEN.fullmatch(token):
-            raise _Fault(RejectCode.INVALID_VALUE, name, "the subject's token must match [a-z0-9-]{1,63}")
+            raise Fault(RejectCode.INVALID_VALUE, name, "the subject's token must match [a-z0-9-]{1,63}")
 
 
 def _check_size(payload: bytes, limits: JobLimits) -> None:
     if len(payload) > limits.max_job_bytes:
         message = f"the job has {len(payload)} bytes; at most {limits.max_job_bytes} are allowed"
-        raise _Fault(RejectCode.TOO_LARGE, None, message)
+        raise Fault(RejectCode.TOO_LARGE, None, message)
 
 
 def _parse(payload: bytes) -> dict[str, Any]:
     try:
         fields = from_json(payload, allow_inf_nan=False)
     except ValueError as exc:
-        raise _Fault(RejectCode.INVALID_JSON, None, str(exc)) from None
+        raise Fault(RejectCode.INVALID_JSON, None, str(exc)) from None
     if not isinstance(fields, dict):
-        raise _Fault(RejectCode.INVALID_JSON, None, f"must be a JSON object, not {_json_kind(fields)}")
+        raise Fault(RejectCode.INVALID_JSON, None, f"must be a JSON object, not {_json_kind(fields)}")
     return fields
+
+
+class _Repeated(Exception):
+    """Carries the name."""
+
+
+def _repeated_name(payload: bytes) -> str | None:
+    """A name that stands twice in one object, which JSON leaves open: some take the first, some the last, so that one
+    program checks what another does not do. ``payload`` is JSON, and nested less deeply than this parser can follow."""
+    try:
+        json.loads(payload, object_pairs_hook=_without_repeats, parse_int=len, parse_float=len)
+    except _Repeated as exc:
+        return str(exc.args[0])
+    return None
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> None:
+    names = {name for name, _ in pairs}
+    if len(names) == len(pairs):
+        return
+    seen: set[str] = set()
+    for name, _ in pairs:
+        if name in seen:
+            raise _Repeated(name)
+        seen.add(name)
+
+
+def _given_twice(name: str) -> Fault:
+    return Fault(RejectCode.INVALID_JSON, name[:MAX_NAME_CHARACTERS], "is given twice")
 
 
 def _key(tenant: str, job_id: object, stream_sequence: int) -> JobKey:
     if job_id is None:
         return reserved_key(tenant, stream_sequence)
     if not isinstance(job_id, str) or not JOB_ID.fullmatch(job_id):
-        raise _Fault(RejectCode.INVALID_VALUE, "id", "must be a string that matches [A-Za-z0-9_-]{1,128}")
+        raise Fault(RejectCode.INVALID_VALUE, "id", "must be a string that matches [A-Za-z0-9_-]{1,128}")
     if RESERVED_JOB_ID.fullmatch(job_id):
-        raise _Fault(RejectCode.INVALID_VALUE, "id", RESERVED_ID_MESSAGE)
+        raise Fault(RejectCode.INVALID_VALUE, "id", RESERVED_ID_MESSAGE)
     return JobKey(tenant, job_id)
 
 
 def _check_names(fields: dict[str, Any]) -> None:
     """Before pydantic does: it would report every unknown name, and there may be very many."""
-    _check_known("", fields, _KNOWN)
+    _check_known("", fields, KNOWN)
     messages = fields.get("messages")
     for number, message in enumerate(messages if isinstance(messages, list) else ()):
         if isinstance(message, dict):
-            _check_known(f"messages.{number}.", message, _KNOWN_OF_MESSAGE)
+            _check_known(f"messages.{number}.", message, KNOWN_OF_MESSAGE)
 
 
 def _check_known(path: str, fields: dict[str, Any], known: frozenset[str]) -> None:
     """Names the nearest known field; what the client wrote is cut, since it may be long."""
     if fields.keys() <= known:
         return
-    name = next(name for name in fields if name not in known)[:64]
+    name = next(name for name in fields if name not in known)[:MAX_NAME_CHARACTERS]
     near = difflib.get_close_matches(name.lower(), known, n=1)
     hint = f"; did you mean {near[0]}?" if near else ""
-    raise _Fault(RejectCode.UNKNOWN_FIELD, path + name, "no such field" + hint)
+    raise Fault(RejectCode.UNKNOWN_FIELD, path + name, "no such field" + hint)
 
 
 def _check_entries(fields: dict[str, Any], limits: JobLimits) -> None:
@@ -224,38 +185,10 @@ def _check_entries(fields: dict[str, Any], limits: JobLimits) -> None:
         if isinstance(value, list | dict) and len(value) > most:
             message = f"has {len(value)} entries; at most {most} are allowed"
             code = RejectCode.TOO_LONG if name == "prompt" else RejectCode.INVALID_VALUE
-            raise _Fault(code, name, message)
+            raise Fault(code, name, message)
 
 
-def _validated(fields: dict[str, Any]) -> _JobFields:
-    try:
-        return _JobFields.model_validate(fields)
-    except ValidationError as exc:
-        raise _fault(exc) from None
-
-
-def _fault(exc: ValidationError) -> _Fault:
-    """The first faulty field. A union reports one error per branch: the deepest is the one that was meant."""
-    errors = exc.errors(include_url=False, include_input=False)
-    errors = [error for error in errors if error["loc"][0] == errors[0]["loc"][0]]
-    depth = max(len(error["loc"]) for error in errors)
-    deepest = [error for error in errors if len(error["loc"]) == depth]
-    field, *inner = deepest[0]["loc"]
-    path = ".".join(str(part)[:64] for part in (field, *(inner[1:] if field in _UNIONS else inner)))
-    first, *others = [_words(error) for error in (deepest if field in _UNIONS else deepest[:1])]
-    message = " or ".join([first, *(words.removeprefix("must be ") for words in others)])
-    return _Fault(RejectCode.INVALID_VALUE, path, message)
-
-
-def _words(error: ErrorDetails) -> str:
-    context = error.get("ctx", {})
-    if context.get("ge", 0) < 0:
-        return "is out of range"  # that bound is only there to keep numbers small
-    words = _WORDS.get(error["type"])
-    return error["msg"] if words is None else words.format_map(context)
-
-
-def _job(key: JobKey, model: str, payload_hash: str, fields: _JobFields) -> Job:
+def _job(key: JobKey, model: str, payload_hash: str, fields: JobFields) -> Job:
     _check_text(fields)
     return Job(
         key=key,
@@ -273,7 +206,7 @@ def _job(key: JobKey, model: str, payload_hash: str, fields: _JobFields) -> Job:
     )
 
 
-def _check_text(fields: _JobFields) -> None:
+def _check_text(fields: JobFields) -> None:
     """NUL is legal JSON, but not text; C code behind tokenizers and terminals may stop at it."""
     texts = [("prompt", fields.prompt if isinstance(fields.prompt, str) else "")]
     texts += [("stop", text) for text in _stop(fields.stop)]
@@ -281,7 +214,7 @@ def _check_text(fields: _JobFields) -> None:
         texts += [(f"messages.{number}.role", message.role), (f"messages.{number}.content", message.content)]
     for name, text in texts:
         if "\0" in text:
-            raise _Fault(RejectCode.INVALID_VALUE, name, "must not hold NUL characters")
+            raise Fault(RejectCode.INVALID_VALUE, name, "must not hold NUL characters")
 
 
 def _stop(stop: str | list[str] | None) -> tuple[str, ...]:
@@ -290,7 +223,7 @@ def _stop(stop: str | list[str] | None) -> tuple[str, ...]:
 
 def _token_id(text: str) -> int:
     if not TOKEN_KEY.fullmatch(text) or int(text) > MAX_TOKEN_ID:
-        raise _Fault(RejectCode.INVALID_VALUE, "logit_bias", "its keys must be token ids, as strings")
+        raise Fault(RejectCode.INVALID_VALUE, "logit_bias", "its keys must be token ids, as strings")
     return int(text)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Generator
 from typing import Any, Self
 
 from headway.broker.connection import Connection
-from headway.broker.errors import Conflict
+from headway.broker.errors import Conflict, LogIncomplete
 from headway.broker.job_publish import Publication, publish_job
 from headway.broker.joblog import StoredRecord
 from headway.broker.log_reader import LogReader
@@ -79,7 +79,7 @@ class JobStream:
         """The whole job once it has ended; after a part of it was read, or all of it, too.
 
         A job that was rejected or failed gives a result with its ``error``, no exception. Raises `TimeoutError`,
-        `Conflict`, and what `start` raises.
+        `Conflict`, `LogIncomplete`, and what `start` raises.
         """
         async with asyncio.timeout(timeout_seconds):
             async for _ in self:
@@ -130,7 +130,9 @@ class JobStream:
         match stored.record:
             case Attempt():
                 self._transcript.num_attempts += 1
-            case Tokens(token_ids=token_ids, text=text, logprobs=logprobs):
+            case Tokens(token_start=token_start, token_ids=token_ids, text=text, logprobs=logprobs):
+                if token_start != len(self._transcript.token_ids):
+                    raise LogIncomplete(self.key)
                 return Chunk(token_ids, text, logprobs)
             case End(finish_reason=reason, error=error, usage=usage, timings=timings):
                 return Chunk(finish_reason=reason, error=error, usage=usage, timings=timings)

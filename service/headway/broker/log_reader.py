@@ -34,7 +34,7 @@ from headway.broker.connection import Connection
 from headway.broker.errors import BrokerUnavailable, LogIncomplete, translated
 from headway.broker.joblog import StoredRecord
 from headway.broker.log_store import stored_record
-from headway.broker.replay import read_page
+from headway.broker.replay_service import read_log_page
 from headway.broker.streams import RESULTS, log_subject, results_subject
 from headway.core.job import JobKey
 from headway.core.records import End
@@ -85,6 +85,7 @@ class LogReader:
         """Of the record that was given out last."""
         self._known_sequence = 0
         """Of the newest record that is known to be stored."""
+        self._newest_live_sequence = 0
         self._must_look = False
         """There may be records that nobody has told us of."""
         self._num_misses = 0
@@ -166,6 +167,9 @@ class LogReader:
         if SEQUENCE_HEADER not in headers:
             return  # Not republished by the stream, so not stored.
         live = LiveRecord(int(headers[SEQUENCE_HEADER]), int(headers[PREVIOUS_HEADER]), message)
+        if live.sequence <= self._newest_live_sequence:
+            self._must_look = True  # a stream that was made anew counts from the beginning
+        self._newest_live_sequence = live.sequence
         self._known_sequence = max(self._known_sequence, live.sequence)
         if len(self._live) < self._max_buffered:
             self._live.append(live)
@@ -202,11 +206,14 @@ class LogReader:
             if self._last_sequence < self._known_sequence:
                 await self._miss()
             return
+        if (tail.seq or 0) < self._last_sequence:
+            return await self._miss()
         self._num_misses = 0
         self._known_sequence = max(self._known_sequence, tail.seq or 0)
 
     async def _miss(self) -> None:
-        """Records are known, but the stream has none: a replica is behind, or the log has reached its age limit."""
+        """Records are known that the stream does not have: a replica is behind, or the log has reached its age limit,
+        or the stream is another one by now, made anew."""
         self._num_misses += 1
         if self._num_misses > MAX_MISSES:
             raise LogIncomplete(self.key) from None
@@ -214,10 +221,9 @@ class LogReader:
         await self._backoff.pause()
 
     async def _look_at_page(self) -> None:
-        messages = await read_page(self._connection, RESULTS, log_subject(self.key), self._last_sequence + 1)
-        for message in messages:
-            self._page.append(stored_record(message.metadata.sequence.stream, message.data, message.headers))
-        if messages:
+        page = await read_log_page(self._connection, self.key, self._last_sequence + 1)
+        self._page.extend(page)
+        if page:
             self._backoff = Backoff()
         else:
             self._must_look = True

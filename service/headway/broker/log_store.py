@@ -5,6 +5,9 @@ Every record is appended with the expected last sequence of its subject, so a lo
 refused when it is repeated. `append` therefore reads the tail and tells its own record from another's, by a random
 id in the record's headers.
 
+A stream that is full, deleted or without space refuses too, and is tried again like a server that is away, so what is
+not stored yet is held meanwhile; `Troubles` say why.
+
 Tails are read from the leader of the stream (the plain get of the JetStream API, never the direct get that
 followers answer), so that a writer never takes up a job on a stale log. Everything is tried again until it works:
 the caller bounds it, if it wants to, with a timeout of its own.
@@ -17,7 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import nats.errors
-from nats.js.errors import APIError
+from nats.js.errors import APIError, NoStreamResponseError
 
 from headway.broker.backoff import Backoff
 from headway.broker.codec import decode_record, encode_record
@@ -25,6 +28,7 @@ from headway.broker.connection import Connection
 from headway.broker.errors import (
     WRITE_IN_FLIGHT,
     WRONG_LAST_SEQUENCE,
+    BrokerRefused,
     BrokerUnavailable,
     MessageMissing,
     RecordInvalid,
@@ -35,6 +39,7 @@ from headway.broker.errors import (
 from headway.broker.joblog import HASH_HEADER, WRITE_HEADER, LogState, StoredRecord
 from headway.broker.replay import read_page
 from headway.broker.streams import RESULTS, log_subject
+from headway.broker.troubles import Troubles
 from headway.core.job import JobKey
 from headway.core.records import Record
 
@@ -82,10 +87,11 @@ class Refused:
 
 
 class JobLogs:
-    """All logs, over one connection."""
+    """All logs, over one connection. ``troubles`` hears why records cannot be stored now."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, troubles: Troubles | None = None) -> None:
         self._connection = connection
+        self._troubles = troubles or Troubles()
 
     @property
     def max_record_bytes(self) -> int:
@@ -98,7 +104,7 @@ class JobLogs:
         while True:
             try:
                 return await self._get_tail(key)
-            except BrokerUnavailable as exc:
+            except (BrokerUnavailable, BrokerRefused) as exc:
                 self._go_on_after(exc)
             await backoff.pause()
 
@@ -121,10 +127,16 @@ class JobLogs:
 
         Raises `TooLarge`, and `BrokerUnavailable` once the connection is closed for good.
         """
-        backoff = Backoff()
         data = encode_record(append.record)
         if len(data) > self.max_record_bytes:
             raise TooLarge(len(data), self.max_record_bytes)
+        try:
+            return await self._append(append, data)
+        finally:
+            self._troubles.remove(append.write_id)
+
+    async def _append(self, append: Append, data: bytes) -> Stored | Refused:
+        backoff = Backoff()
         while True:
             if (sequence := await self._try(append, data)) is not None:
                 return Stored(sequence)
@@ -147,9 +159,12 @@ class JobLogs:
             return ack.seq
         except APIError as exc:
             if exc.err_code not in (WRONG_LAST_SEQUENCE, WRITE_IN_FLIGHT):
-                log.warning("the log of %s/%s: %s; trying again", append.key.tenant, append.key.id, exc)
+                self._troubles.add(append.write_id, f"{RESULTS} refuses records: {exc.description or exc}")
+        except NoStreamResponseError:
+            self._troubles.add(append.write_id, f"no stream takes {log_subject(append.key)}")
         except (nats.errors.Error, OSError) as exc:
-            log.debug("the log of %s/%s: %r; trying again", append.key.tenant, append.key.id, exc)
+            if self._connection.client.is_connected:
+                self._troubles.add(append.write_id, f"{RESULTS} does not answer: {exc or type(exc).__name__}")
         return None
 
     async def _get_tail(self, key: JobKey) -> StoredRecord | None:
@@ -164,18 +179,19 @@ class JobLogs:
         """Fold the next page into the state. False: there was nothing, or no connection."""
         try:
             messages = await read_page(self._connection, RESULTS, log_subject(state.key), state.last_sequence + 1)
-        except BrokerUnavailable as exc:
+        except (BrokerUnavailable, BrokerRefused) as exc:
             self._go_on_after(exc)
             return False
         for message in messages:
             state.add(_readable_record(message.metadata.sequence.stream, message.data, message.headers))
         return bool(messages)
 
-    def _go_on_after(self, exc: BrokerUnavailable) -> None:
-        """A lost connection comes back; one that we closed does not."""
+    def _go_on_after(self, exc: BrokerUnavailable | BrokerRefused) -> None:
+        """A lost connection comes back; one that we closed does not. A refusal (a limit of the account, say) is for an
+        operator to end, and no reason to drop what runs."""
         if self._connection.client.is_closed:
             raise exc
-        log.debug("%s; trying again", exc)
+        log.log(logging.WARNING if isinstance(exc, BrokerRefused) else logging.DEBUG, "%s; trying again", exc)
 
 
 def _moved_on(tail: StoredRecord | None, expected_sequence: int) -> bool:

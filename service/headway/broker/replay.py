@@ -1,8 +1,8 @@
 """Reading what a stream holds of one subject, a page at a time.
 
 A page comes from a short-lived push consumer that is filtered to the subject: one request, and the broker starts
-to send. Direct gets would be cheaper still, but name their subject in the body, where NATS permissions cannot see
-it; the filter of a consumer is part of the request's subject, so a tenant can be allowed its own logs alone.
+to send. Only for those who are trusted with the whole stream: a consumer delivers wherever its maker says, with the
+broker's own rights (`replay_service` reads for tenants).
 
 The broker drops the consumer by itself when we stop listening, so nothing has to be deleted.
 """

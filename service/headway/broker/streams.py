@@ -78,6 +78,11 @@ def dead_subject(key: JobKey) -> str:
     return f"headway.dead.{key.tenant}.{key.id}"
 
 
+def replay_subject(key: JobKey) -> str:
+    """Where a page of a job's log is asked for."""
+    return f"headway.replay.{key.tenant}.{key.id}"
+
+
 def cancel_subject(key: JobKey) -> str:
     return f"headway.cancel.{key.tenant}.{key.id}"
 

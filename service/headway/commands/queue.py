@@ -10,11 +10,11 @@ from headway.commands.flags import SettingFlags, SettingsCommand, setting_flags
 
 
 @click.command("queue", cls=SettingsCommand)
-@setting_flags("queue", "broker", "lease", "lease_terms", "roles", "telemetry")
+@setting_flags("queue", "broker", "lease", "lease_terms", "election", "roles", "telemetry")
 def command(flags: SettingFlags) -> None:
     """Run the queue: order the jobs and lease them to workers.
 
-    It owns the consumer of the jobs; a second queue that starts takes over from the first. Everything that lasts is in
+    Of several such processes one leads; the others stand by and take over when it is gone. Everything that lasts is in
     NATS. SIGTERM ends it and leaves the jobs that wait to the next one.
     """
     from headway.commands.running import Role, serve, started

@@ -8,7 +8,7 @@ The scheduler never runs the model, so it is tested with hand-made results; the 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from headway.core.records import TokenLogprobs
 from headway.core.sequence import Sequence
@@ -66,6 +66,8 @@ class StepResult:
     """One sampled token for every chunk of the plan with ``is_sampled``, by ``sequence.number``."""
 
     sampled: Mapping[int, SampledToken]
+    failed: Mapping[int, str] = field(default_factory=dict)
+    """Sequences that could not be computed, and why. They have no token, and are ended before `Scheduler.update`."""
 
 
 @dataclass(frozen=True, slots=True)

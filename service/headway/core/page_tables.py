@@ -57,6 +57,10 @@ class PageTables:
         for page, key in zip(sequence.page_table[first:last], keys, strict=True):
             self._pool.publish(page, key)
 
+    def forget(self, sequence: Sequence) -> None:
+        """Let no later sequence share its pages."""
+        self._pool.forget(sequence.page_table)
+
     def clear(self, sequence: Sequence) -> None:
         """Give all its pages back. The published ones stay cached as long as nobody needs the room."""
         self._pool.release(sequence.page_table)

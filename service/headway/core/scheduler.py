@@ -124,7 +124,12 @@ class Scheduler:
         return StepOutcome(tuple(appended), tuple(finished))
 
     def end(self, sequence: Sequence, reason: FinishReason, now: float) -> bool:
-        """End the sequence wherever it is. False, and nothing changed, if it had ended before."""
+        """End the sequence wherever it is. False, and nothing changed, if it had ended before.
+
+        What failed may have left anything in its pages (a NaN, say): nobody finds them afterwards.
+        """
+        if reason is FinishReason.ERROR:
+            self._tables.forget(sequence)
         if not self._leave(sequence):
             return False
         _finish(sequence, reason, now)

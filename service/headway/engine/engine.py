@@ -8,7 +8,8 @@
                                                 └─▶ outputs of all jobs that changed ─▶ StepReport
 
 It has no thread: whoever calls `step` drives it (the engine child's loop, a benchmark, a test). Only `prepare` may run
-in another thread, beside the steps. What goes wrong with one job ends that job alone.
+in another thread, beside the steps. What goes wrong with one job ends that job alone (`careful_runner` finds out which
+job it is).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from headway.core.scheduler import Scheduler
 from headway.core.sequence import SequenceStatus
 from headway.core.stats import SchedulerStats, StepStats
 from headway.engine.active_job import ActiveJob
+from headway.engine.careful_runner import CarefulRunner
 from headway.engine.messages import Cancel, Command, Ready, SequenceOutput, StepReport, Submit, Withdraw
 from headway.engine.preparer import ENGINE_ERROR, Arrival, Prepared, Preparer, reject
 from headway.engine.runner import Runner
@@ -52,7 +54,7 @@ class Engine:
         """What others must know of it."""
         self._preparer = Preparer(tokenizer, eos_token_ids)
         self._scheduler = scheduler
-        self._runner = runner
+        self._runner = CarefulRunner(runner)
         self._sampler = sampler
         self._clock = clock
         self._arrivals: dict[JobKey, Arrival] = {}
@@ -129,6 +131,10 @@ class Engine:
         self._forget(job)
         self._outputs.append(job.end(None, is_delivered=False))
 
+    def rehearse(self) -> None:
+        """Compute something that no job asks for, before the first step. Raises `EngineError` if that fails."""
+        self._runner.rehearse(self.ready.vocab_size, self.ready.num_pages)
+
     def step(self, now: float) -> StepReport:
         """Run one step, if there is anything to compute, and report all that changed since the last report."""
         self._expire(now)
@@ -137,7 +143,9 @@ class Engine:
         if not plan.chunks:
             return self.report()
         stats = _measure(plan, self._clock() - started)
-        result = self._read(self._runner.run(plan), now)
+        result = self._runner.run(plan)
+        self._end_failed(result, now)
+        result = self._read(result, now)
         finished_at = now + self._clock() - started
         self._deliver(self._scheduler.update(plan, result, finished_at), finished_at)
         return self.report(replace(stats, seconds=self._clock() - started))
@@ -190,6 +198,13 @@ class Engine:
                 error = ErrorInfo(ENGINE_ERROR, None, "the engine failed to read this job's output")
                 self._end(job, FinishReason.ERROR, now, is_delivered=False, error=error)
         return StepResult(sampled)
+
+    def _end_failed(self, result: StepResult, now: float) -> None:
+        """What they have generated before is theirs."""
+        for number, reason in result.failed.items():
+            job = self._jobs_by_number[number]
+            logger.error("job %s/%s failed: %s", *job.key, reason)
+            self._end(job, FinishReason.ERROR, now, error=ErrorInfo(ENGINE_ERROR, None, reason))
 
     def _deliver(self, outcome: StepOutcome, now: float) -> None:
         for sequence in outcome.appended:

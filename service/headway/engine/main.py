@@ -79,6 +79,8 @@ class EngineChild:
 
         _take_logs_over()
         engine = build_engine(start.engine, start.scheduler, lambda stage: self._send(Loading(stage)))
+        self._send(Loading("rehearsing a step"))
+        engine.rehearse()
         gc.collect()
         gc.freeze()  # a model is many objects that live for ever; a collection in a step need not look at them
         self._send(engine.ready)

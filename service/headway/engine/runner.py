@@ -24,10 +24,13 @@ from headway.engine.kv_cache import KvCache
 from headway.engine.load import LoadedModel
 from headway.engine.step_inputs import StepInputs, build_step_inputs
 
+NOT_FINITE = "the model gave no finite logits (NaN or infinity)"
+
 
 class TokenSampler(Protocol):
-    def sample(self, logits: Tensor, sequences: Sequence[TokenSequence]) -> list[SampledToken]:
-        """The next token of each sequence from its row of ``logits`` [len(sequences), vocab_size]."""
+    def sample(self, logits: Tensor, sequences: Sequence[TokenSequence]) -> Sequence[SampledToken | None]:
+        """The next token of each sequence from its row of ``logits`` [len(sequences), vocab_size]; None: there is none
+        to be had, since the row is no numbers."""
 
 
 class Runner:
@@ -51,8 +54,27 @@ class Runner:
         sequences = [chunk.sequence for chunk in plan.chunks if chunk.is_sampled]
         if not sequences:
             return StepResult({})
-        tokens = self._sampler.sample(logits, sequences)
-        return StepResult({sequence.number: token for sequence, token in zip(sequences, tokens, strict=True)})
+        sampled: dict[int, SampledToken] = {}
+        failed: dict[int, str] = {}
+        for sequence, token in zip(sequences, self._sampler.sample(logits, sequences), strict=True):
+            if token is None:
+                failed[sequence.number] = NOT_FINITE
+            else:
+                sampled[sequence.number] = token
+        return StepResult(sampled, failed)
+
+    def free_memory(self) -> None:
+        """Give back what torch keeps of the device's memory for later; after a step that found too little."""
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    def is_device_sound(self) -> bool:
+        """Whether the device still computes. After some faults (an illegal access on a GPU) it does not any more, for
+        as long as the process lives."""
+        try:
+            return bool((torch.ones(2, device=self._device).sum() == 2.0).item())
+        except RuntimeError:
+            return False
 
     @torch.inference_mode()
     def logits(self, inputs: StepInputs) -> Tensor:

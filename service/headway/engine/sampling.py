@@ -24,6 +24,8 @@ from headway.engine.rng import stream_key, uniforms
 
 _LEAST_LOGPROB = -9999.0
 """Stands for log 0, which JSON cannot say."""
+_NO_TOKEN = -1
+"""Inside a tensor, in place of a token, so that one copy from the device brings both."""
 
 
 class Sampler:
@@ -33,13 +35,17 @@ class Sampler:
         self._penalties = Penalties(vocab_size, device)
 
     @torch.inference_mode()
-    def sample(self, logits: Tensor, sequences: Rows[Sequence]) -> list[SampledToken]:
-        """One token per row of ``logits`` [rows, vocab], of any floating type; row i belongs to ``sequences[i]``."""
+    def sample(self, logits: Tensor, sequences: Rows[Sequence]) -> list[SampledToken | None]:
+        """One token per row of ``logits`` [rows, vocab], of any floating type; row i belongs to ``sequences[i]``.
+
+        None for a row that says nothing: see `_is_usable`.
+        """
         if logits.dtype in (torch.bfloat16, torch.float16):
             logits = logits.float()
         tokens = self._choose(self._adjust(logits, sequences), sequences)
         logprobs = _logprobs(logits, tokens, sequences)
-        return [SampledToken(token, logprobs.get(row)) for row, token in enumerate(tokens.tolist())]
+        chosen = torch.where(_is_usable(logits), tokens, _NO_TOKEN).tolist()
+        return [None if token == _NO_TOKEN else SampledToken(token, logprobs.get(i)) for i, token in enumerate(chosen)]
 
     def forget(self, sequence: Sequence) -> None:
         """The sequence has left the engine."""
@@ -76,6 +82,15 @@ class Sampler:
         tokens = _argmax(logits)
         tokens[rows] = draw(logits[rows], params, numbers)
         return tokens
+
+
+def _is_usable(logits: Tensor) -> Tensor:
+    """bool [rows]: whether the largest logit of a row is a finite number.
+
+    One maximum per row finds every row that nothing can be drawn from: a NaN anywhere makes it NaN, an infinity makes
+    it infinite, and minus infinity is what a row of nothing else has. Single tokens may be ruled out by minus infinity.
+    """
+    return logits.amax(-1).isfinite()
 
 
 def _argmax(logits: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import random
 import re
+from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, suppress
 
@@ -39,10 +40,14 @@ class LeaseClient:
 
     def __init__(self, config: LeaseConfig, hello: Callable[[], Hello]) -> None:
         """``hello`` is called whenever a stream opens; messages sent from then on belong to that stream."""
-        config.require_tls_or_loopback("lease_address", config.lease_address)
+        for address in config.lease_addresses:
+            config.require_tls_or_loopback("lease_address", address)
         self._config = config
         self._hello = hello
-        self._target = config.lease_address
+        self._targets = deque(config.lease_addresses)
+        """Where to ask for the leader, in this order; whoever could not help goes to the end."""
+        self._leader: str | None = None
+        """Where the last redirect said that it is."""
         self._stream: _Stream | None = None
         self._num_failures = 0
         self._num_redirects = 0
@@ -97,7 +102,7 @@ class LeaseClient:
 
     async def _one_stream(self) -> AsyncGenerator[LeaderMessage, None]:
         """Everything from one leader, until the stream ends in whatever way."""
-        target, self._target = self._target, self._config.lease_address
+        target, self._leader = self._leader or self._targets[0], None
         try:
             self._config.require_tls_or_loopback("the leader's address", target)
             self._stream = _Stream(self._config, target)
@@ -122,14 +127,15 @@ class LeaseClient:
 
     def _redirected(self, redirect: Redirect) -> None:
         if redirect.address is None or self._num_redirects >= MAX_REDIRECTS:
-            return self._failed(self._config.lease_address, "no queue process leads now")
+            return self._failed(self._targets[0], "no queue process leads now")
         self._num_redirects += 1
-        self._target = redirect.address
+        self._leader = redirect.address
         self.last_error = f"redirected to {redirect.address}"
 
     def _failed(self, target: str, reason: str) -> None:
         self._num_failures += 1
         self._num_redirects = 0
+        self._targets.rotate(-1)
         self.last_error = f"{target}: {reason}"
         if not self._closing.is_set():
             self._warn(self.last_error)
@@ -146,7 +152,8 @@ class LeaseClient:
         """Exponential, and jittered so that the workers of a dead leader do not come to the next one all at once."""
         if self._num_failures == 0 or self._num_redirects > 0:
             return
-        longest = min(self._config.lease_max_backoff_seconds, FIRST_BACKOFF_SECONDS * 2 ** min(self._num_failures, 16))
+        num_rounds = min(self._num_failures // len(self._targets), 16)
+        longest = min(self._config.lease_max_backoff_seconds, FIRST_BACKOFF_SECONDS * 2**num_rounds)
         try:
             async with asyncio.timeout(longest * random.uniform(0.5, 1.0)):
                 await self._closing.wait()

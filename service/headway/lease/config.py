@@ -18,9 +18,10 @@ class LeaseConfig:
     lease_listen: str = "127.0.0.1:4280"
     """Address (host:port) on which the queue serves workers; port 0 takes a free one."""
     lease_address: str = "127.0.0.1:4280"
-    """Address (host:port) at which a worker finds the queue, any of its replicas."""
+    """Address (host:port) at which a worker finds the queue, any of its replicas; or several, separated by commas."""
     lease_advertised_address: str | None = None
-    """Address (host:port) at which workers reach this replica of the queue; by default lease_listen."""
+    """Address (host:port) at which workers reach this replica of the queue; by default lease_listen, with this
+    machine's address in place of 0.0.0.0."""
     lease_ca_file: str | None = None
     """Path of the certificate authority (PEM) that signed the certificates of queue and workers; switches TLS on."""
     lease_cert_file: str | None = None
@@ -33,11 +34,11 @@ class LeaseConfig:
     """Allow the lease stream without TLS beyond this machine: anyone who reaches the port can take jobs."""
     prefetch: int = 2
     """Jobs that a worker holds beyond max_num_seqs, so that the next is there when a slot becomes free."""
-    lease_keepalive_seconds: float = 5.0
+    lease_keepalive_seconds: float = 2.0
     """Seconds between pings on the lease stream; one that stays without answer for as long ends the stream."""
     lease_connect_seconds: float = 5.0
     """Seconds within which the queue must welcome a worker, else the worker tries again."""
-    lease_max_backoff_seconds: float = 5.0
+    lease_max_backoff_seconds: float = 2.0
     """Longest pause of a worker between two attempts to reach the queue, in seconds."""
     max_lease_messages: int = 4096
     """Messages that may wait to be sent on one lease stream; a peer that falls behind further is disconnected."""
@@ -47,8 +48,10 @@ class LeaseConfig:
     """Address (host:port) of the gRPC health service, without TLS; port 0 takes a free one."""
 
     def __post_init__(self) -> None:
-        for name in ("lease_listen", "lease_address", "health_listen"):
+        for name in ("lease_listen", "health_listen"):
             check_address(name, getattr(self, name))
+        for address in self.lease_addresses:
+            check_address("lease_address", address)
         if self.lease_advertised_address is not None:
             check_address("lease_advertised_address", self.lease_advertised_address)
         for name in ("lease_keepalive_seconds", "lease_connect_seconds", "lease_max_backoff_seconds"):
@@ -58,6 +61,11 @@ class LeaseConfig:
             if getattr(self, name) < least:
                 raise SettingError(name, getattr(self, name), f"give at least {least}")
         self._check_tls()
+
+    @property
+    def lease_addresses(self) -> tuple[str, ...]:
+        """At least one."""
+        return tuple(address.strip() for address in self.lease_address.split(","))
 
     @property
     def is_tls(self) -> bool:

@@ -2,13 +2,15 @@
 
 One stream per connected worker. Messages go out through a bounded queue per stream, so that sending never waits: a
 worker that does not read loses its stream instead of holding up the others, and comes back for what it holds.
-A process that does not lead answers every hello with a `Redirect`.
+A process that does not lead answers every hello with a `Redirect`. If it does not know who leads, it keeps the worker
+waiting for a moment: when there is a new leader, it needs its workers at once.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import AsyncIterator
 from itertools import count
 from typing import Protocol, Self
@@ -18,12 +20,16 @@ import grpc
 from headway.core.errors import LeaseError
 from headway.core.lease_messages import Hello, LeaderMessage, Redirect, WorkerMessage
 from headway.lease import lease_pb2 as pb
-from headway.lease.channel import METHOD, SERVICE, Options, TlsFiles, connection_options
+from headway.lease.channel import METHOD, SERVICE, Options, RenewedCertificates, TlsFiles, connection_options
 from headway.lease.config import LeaseConfig, split_address
 from headway.lease.translate import leader_message_to_wire, worker_message_from_wire
 
 logger = logging.getLogger(__name__)
 
+NOBODY = Redirect(None)
+EVERY_ADDRESS = ("0.0.0.0", "::")
+SOMEWHERE = ("192.0.2.1", 9)
+"""An address that no machine has (RFC 5737)."""
 STOP_SECONDS = 1.0
 """How long workers have to take the redirect when the server stops."""
 
@@ -75,6 +81,12 @@ class LeaseServer:
         self._streams: dict[int, _Stream] = {}
         self._numbers = count(1)
         self._redirect: Redirect | None = None
+        """What a hello is answered with; None: workers are let in."""
+        self._news = asyncio.Event()
+        """Set, and replaced, when `_redirect` changes."""
+        self._is_stopping = False
+        self.num_kept_waiting = 0
+        """Workers that have said hello, and wait to hear who leads."""
 
     # -- life ----------------------------------------------------------------------------------------------------
 
@@ -91,6 +103,7 @@ class LeaseServer:
 
     async def stop(self) -> None:
         """Ends every stream; workers keep what they hold and look for another leader."""
+        self._is_stopping = True
         self.follow(None)
         if self._server is not None:
             await self._server.stop(grace=STOP_SECONDS)
@@ -107,19 +120,19 @@ class LeaseServer:
         """Where workers reach this process: as advertised, or as bound (with the port that was given for port 0)."""
         assert self._port is not None, "the server is not started"
         host, _ = split_address(self._config.lease_listen)
-        return self._config.lease_advertised_address or f"{host}:{self._port}"
+        return self._config.lease_advertised_address or f"{_reachable(host)}:{self._port}"
 
     # -- for the leader ------------------------------------------------------------------------------------------
 
     def lead(self) -> None:
         """From now on workers are let in."""
-        self._redirect = None
+        self._answer(None)
 
     def follow(self, leader: str | None) -> None:
         """Send every worker, now and later, to the leader at ``host:port`` (None: it is not known yet)."""
-        self._redirect = Redirect(leader)
+        self._answer(redirect := Redirect(leader))
         for stream in list(self._streams.values()):
-            if not (stream.put(self._redirect) and stream.put(None)):
+            if not (stream.put(redirect) and stream.put(None)):
                 self.drop(stream.number, "redirected")
 
     def send(self, stream: int, message: LeaderMessage) -> None:
@@ -141,6 +154,7 @@ class LeaseServer:
     async def _attach(self, requests: Requests, context: grpc.aio.ServicerContext) -> None:
         try:
             hello = await self._hello(requests)
+            await self._wait_for_leader()
             if self._redirect is not None:
                 await context.write(leader_message_to_wire(self._redirect))
                 return
@@ -158,6 +172,23 @@ class LeaseServer:
         if not isinstance(message, Hello):
             raise LeaseError("the first message of a stream must be a hello")
         return message
+
+    async def _wait_for_leader(self) -> None:
+        """Not for longer than a worker waits for its first answer."""
+        self.num_kept_waiting += 1
+        try:
+            async with asyncio.timeout(self._config.lease_connect_seconds / 2):
+                while self._redirect == NOBODY and not self._is_stopping:
+                    await self._news.wait()
+        except TimeoutError:
+            return
+        finally:
+            self.num_kept_waiting -= 1
+
+    def _answer(self, redirect: Redirect | None) -> None:
+        self._redirect = redirect
+        self._news.set()
+        self._news = asyncio.Event()
 
     async def _serve(self, hello: Hello, requests: Requests, context: grpc.aio.ServicerContext) -> None:
         stream = _Stream(next(self._numbers), self._config.max_lease_messages)
@@ -185,9 +216,22 @@ class LeaseServer:
         try:
             if tls is None:
                 return server.add_insecure_port(self._config.lease_listen)
-            return server.add_secure_port(self._config.lease_listen, tls.for_server())
+            credentials = RenewedCertificates(self._config, tls).credentials()
+            return server.add_secure_port(self._config.lease_listen, credentials)
         except RuntimeError as error:
             raise LeaseError(f"lease_listen = {self._config.lease_listen!r} cannot be served: {error}") from error
+
+
+def _reachable(host: str) -> str:
+    """The host as others reach it: every address of this machine is none, so the one that it has on its way out."""
+    if host not in EVERY_ADDRESS:
+        return f"[{host}]" if ":" in host else host
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(SOMEWHERE)  # of a datagram socket it sends nothing
+        except OSError:
+            return socket.gethostname()
+        return str(probe.getsockname()[0])
 
 
 def _raise_what_ended_it(stream: _Stream, reader: asyncio.Task[None]) -> None:

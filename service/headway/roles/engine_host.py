@@ -1,7 +1,9 @@
 """Keeps an engine child alive: starts it, listens to it, and starts another when it dies or hangs.
 
-Pauses between starts double from one second, so that an engine that cannot start does not burn the machine; after
-`MAX_FAILED_STARTS` in a row it counts as dead, and the liveness probe says so.
+Pauses between starts double from one second, so that an engine that cannot start, or dies in its first step, does not
+burn the machine. After `MAX_FAILED_STARTS` in a row it counts as dead, and the liveness probe says so: a new process
+may have a better machine. An engine that has started and computed (it rehearses a step) proves that starting works,
+so whatever the jobs do to it afterwards is no reason to end the process.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from headway.settings.roles import RolesConfig
 log = logging.getLogger(__name__)
 
 FIRST_PAUSE_SECONDS = 1.0
+MAX_DOUBLINGS = 30
 MAX_FAILED_STARTS = 5
 STOP_SECONDS = 10.0
 """For an engine that serves to end its step."""
@@ -52,6 +55,9 @@ class EngineHost:
         self._step_timeout_seconds = roles.step_timeout_seconds
         self._process: EngineProcess | None = None
         self._num_failed_starts = 0
+        """Lives in a row that ended before they served."""
+        self._num_idle_lives = 0
+        """Lives in a row that ended before they had done a step for a job."""
         self._patience: asyncio.Timeout | None = None
         """Runs while an engine that serves has something to do; None: none serves."""
         self._is_stopping = False
@@ -80,7 +86,11 @@ class EngineHost:
                 await self._listener.engine_gone(str(exc), self._num_failed_starts)
                 log.error("%s", exc)
             if not self._is_stopping:
-                await asyncio.sleep(min(self._max_pause_seconds, FIRST_PAUSE_SECONDS * 2**self._num_failed_starts))
+                await asyncio.sleep(self._pause_seconds)
+
+    @property
+    def _pause_seconds(self) -> float:
+        return min(self._max_pause_seconds, FIRST_PAUSE_SECONDS * 2 ** min(self._num_idle_lives, MAX_DOUBLINGS))
 
     async def stop(self) -> None:
         """An engine that is still loading would not listen for long: it is not asked, but ended."""
@@ -91,8 +101,10 @@ class EngineHost:
     async def _one_life(self) -> None:
         self._process = process = EngineProcess(self._engine_config, self._scheduler_config)
         self._num_failed_starts += 1
+        self._num_idle_lives += 1
         try:
             ready = await process.start(self._listener.engine_loading)
+            self._num_failed_starts = 0
             await self._serve(process, ready)
         except TimeoutError as exc:
             await process.kill()
@@ -107,7 +119,7 @@ class EngineHost:
             self._listener.engine_ready(ready)
             async for report in reports:
                 if report.step is not None:
-                    self._num_failed_starts = 0
+                    self._num_idle_lives = 0
                 self._listener.engine_reported(report)
                 self._patience.reschedule(None)
                 if report.scheduler.num_running or report.scheduler.num_waiting:

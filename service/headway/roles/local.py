@@ -17,6 +17,7 @@ from opentelemetry.sdk.trace.export import SpanExporter
 
 from headway.broker.embedded import EmbeddedNats
 from headway.broker.errors import EmbeddedNatsFailed
+from headway.core.election import ElectionKind
 from headway.roles.queue import QueueRole
 from headway.roles.worker import WorkerRole
 from headway.settings import Settings
@@ -97,9 +98,11 @@ class LocalRole:
 
     @staticmethod
     def _for_queue(settings: Settings) -> Settings:
+        """The NATS server is its own, so nobody else leads; it need not wait for the lock of one that was killed."""
         models = (*settings.roles.models, settings.engine.served_model)
         roles = dataclasses.replace(settings.roles, models=tuple(dict.fromkeys(models)))
-        return dataclasses.replace(settings, roles=roles)
+        election = dataclasses.replace(settings.election, election=ElectionKind.NONE)
+        return dataclasses.replace(settings, roles=roles, election=election)
 
     @staticmethod
     def _for_worker(settings: Settings, lease_address: str) -> Settings:

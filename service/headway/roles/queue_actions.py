@@ -23,9 +23,8 @@ from headway.core.lease_actions import Action, CancelAnswer, Drop, Send, Settle,
 from headway.core.leases import Leases
 from headway.core.queued_job import QueuedJob
 from headway.core.records import End, Timings, Usage
-from headway.lease.server import LeaseServer
 from headway.roles.leader_telemetry import LeaderTelemetry
-from headway.roles.outbox import Outbox
+from headway.roles.outbox import Outbox, Streams
 from headway.roles.supervisor import Supervisor
 from headway.roles.wall_clock import WallClock
 from headway.telemetry.logs import job_fields
@@ -45,7 +44,7 @@ class QueueActions:
         leases: Leases,
         intake: JobsIntake,
         connection: Connection,
-        server: LeaseServer,
+        streams: Streams,
         telemetry: LeaderTelemetry,
         supervisor: Supervisor,
         clock: WallClock,
@@ -57,7 +56,7 @@ class QueueActions:
         self._telemetry = telemetry
         self._supervisor = supervisor
         self._clock = clock
-        self._outbox = Outbox(server, leases.find, intake.get_payload, telemetry.granted, supervisor, clock)
+        self._outbox = Outbox(streams, leases.find, intake.get_payload, telemetry.granted, supervisor, clock)
         self._cancels: dict[JobKey, asyncio.Future[CancelAnswer]] = {}
         self._chains: dict[int, asyncio.Task[None]] = {}
         """By stream sequence: the last thing that is being done about that job."""

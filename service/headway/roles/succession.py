@@ -17,11 +17,15 @@ from headway.core.status import LastSeen, WorkerCapacity
 
 
 class Succession:
-    """Reads what the last leader left, and writes for the next one. Raises `BrokerError` while NATS is away."""
+    """Reads what the last leader left, and writes for the next one. Raises `BrokerError` while NATS is away.
 
-    def __init__(self, store: StateStore, models: tuple[str, ...]) -> None:
+    ``may_write`` is asked before every write: a former leader must not spoil what its successor has saved since.
+    """
+
+    def __init__(self, store: StateStore, models: tuple[str, ...], may_write: Callable[[], bool]) -> None:
         self._store = store
         self._models = models
+        self._may_write = may_write
         self._saved: dict[str, object] = {}
         """What stands in the store, as far as this leader wrote it: only what changed is written again."""
 
@@ -56,6 +60,6 @@ class Succession:
             await self._save_changed(f"counters {model}", counters, put)
 
     async def _save_changed(self, what: str, value: object, put: Callable[[], Awaitable[None]]) -> None:
-        if self._saved.get(what) != value:
+        if self._saved.get(what) != value and self._may_write():
             await put()
             self._saved[what] = value

@@ -22,7 +22,9 @@ from contextlib import AsyncExitStack
 from opentelemetry.sdk.trace.export import SpanExporter
 
 from headway.broker.connection import Connection, ConnectionState, connect
+from headway.broker.replay_service import ReplayServer
 from headway.broker.streams import ensure_streams
+from headway.broker.troubles import Troubles
 from headway.core.errors import BrokerError, EngineError
 from headway.core.lease_messages import CancelJob, Demand, Grant, Recall, Welcome, WorkerLoad, WorkerMessage
 from headway.core.stats import SchedulerStats
@@ -40,7 +42,7 @@ from headway.telemetry.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
 
-NATS, STREAMS, ENGINE, LEADER = "nats", "streams", "engine", "leader"
+NATS, STREAMS, RESULTS, ENGINE, LEADER = "nats", "streams", "results", "engine", "leader"
 """The conditions of readiness."""
 RETRY_SECONDS = 2.0
 HAND_BACK_SECONDS = 10.0
@@ -63,6 +65,9 @@ class WorkerRole:
         self._metrics = self.telemetry.metrics.worker(model)
         self.health = HealthServer(settings.lease)
         self._probes = Probes(self.health, NATS, STREAMS, ENGINE, LEADER)
+        self._troubles = Troubles(self._on_trouble)
+        self._has_trouble = asyncio.Event()
+        self._is_nats_connected = False
         self.engine = EngineHost(settings.engine, settings.scheduler, settings.roles, self)
         self.stats: SchedulerStats | None = None
         """The engine's last word; None while there is no engine."""
@@ -95,6 +100,10 @@ class WorkerRole:
         self._parts.push_async_callback(connection.close)
         self._supervisor.spawn("nats", fail_when_closed(connection))
         await self._check_streams(connection)
+        self._supervisor.spawn("streams", self._keep_streams(connection))
+        replays = ReplayServer(connection)
+        await replays.start()
+        self._parts.push_async_callback(replays.stop)
         self._supervisor.spawn("progress", self._report_progress())
         self._supervisor.spawn("lease", self._follow_leader(connection))
         await self._supervisor.run_until(self._can_take)
@@ -123,11 +132,31 @@ class WorkerRole:
                 self._probes.met(STREAMS)
                 return
 
+    async def _keep_streams(self, connection: Connection) -> None:
+        """While records cannot be stored, the streams are looked at again: one may be gone, to be made anew."""
+        while True:
+            await self._has_trouble.wait()
+            await self._check_streams(connection)
+            await asyncio.sleep(RETRY_SECONDS)
+
     def _on_nats(self, state: ConnectionState) -> None:
+        self._is_nats_connected = state.connected
         if state.connected:
             self._probes.met(NATS)
         else:
             self._probes.failing(NATS, state.reason)
+        self._ask()
+
+    def _on_trouble(self, reason: str | None) -> None:
+        if reason is None:
+            self._has_trouble.clear()
+            self._probes.met(RESULTS)
+            log.info("records are stored again")
+        else:
+            self._has_trouble.set()
+            self._probes.failing(RESULTS, reason)
+            log.warning("not ready: %s; what cannot be stored is held, and no job is asked for", reason)
+        self._ask()
 
     # -- the engine: called by the host --------------------------------------------------------------------------
 
@@ -205,6 +234,7 @@ class WorkerRole:
             self._metrics,
             self.engine.send,
             self._tell,
+            self._troubles,
         )
         async for message in client.messages():
             match message:
@@ -236,12 +266,17 @@ class WorkerRole:
         self._ask()
 
     def _ask(self) -> None:
-        """Say what could be taken now, if that is news; nothing while there is no engine."""
+        """Say what could be taken now, if that is news; nothing while there is no engine, or nowhere to write to."""
         if self._leases is None or self._client is None:
             return
-        demand = self._leases.demand(self.stats)
+        demand = self._leases.demand(self.stats if self._can_write else None)
         if demand != self._last_demand and self._client.send(demand):
             self._last_demand = demand
+
+    @property
+    def _can_write(self) -> bool:
+        """Jobs that were taken otherwise would wait here, and not where another worker could have them."""
+        return self._is_nats_connected and not self._has_trouble.is_set()
 
     def _reconnect(self, reason: str) -> None:
         if self._client is not None:

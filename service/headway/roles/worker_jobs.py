@@ -22,6 +22,7 @@ from headway.broker.joblog import LogState
 from headway.broker.log_end import append_end
 from headway.broker.log_store import JobLogs
 from headway.broker.log_writer import LogWriter
+from headway.broker.troubles import Troubles
 from headway.core.job import FinishReason, JobKey
 from headway.core.lease_messages import CancelJob, Grant, Recall, WorkerMessage
 from headway.core.records import End, ErrorInfo, Released
@@ -42,7 +43,7 @@ LOST_RECORDS = ErrorInfo("log_incomplete", None, "the first tokens have reached 
 
 
 class WorkerJobs:
-    """``to_engine`` and ``to_leader`` send one message; they never wait."""
+    """``to_engine`` and ``to_leader`` send one message; they never wait. ``troubles``: see `JobLogs`."""
 
     def __init__(
         self,
@@ -56,11 +57,12 @@ class WorkerJobs:
         metrics: WorkerMetrics,
         to_engine: Callable[[Command], None],
         to_leader: Callable[[WorkerMessage], None],
+        troubles: Troubles | None = None,
     ) -> None:
         self._config = config
         self._model = model
         self._worker = worker
-        self._logs = JobLogs(connection)
+        self._logs = JobLogs(connection, troubles)
         self._leases = leases
         self._supervisor = supervisor
         self._tracer = tracer

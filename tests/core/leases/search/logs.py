@@ -1,0 +1,70 @@
+"""The jobs' logs as the broker keeps them: a record is stored only if it follows the record that its writer knows.
+
+Of a log only what decides about later records is kept, so that runs which differ in their past alone meet again: "the
+writer knows the newest record" is "the newest attempt is the writer's, and nothing has ended the log".
+
+A write is one step here, though it takes a reading, a message there and one back. That loses no behaviour: the broker
+compares and stores in one step, so whatever a writer read before still holds at that moment or the write is refused,
+and it reads again. A record on its way whose writer has died is stored before another's or never, as if it had been
+stored before the death. That the acknowledgement comes later than the record is stored is two steps where somebody
+could see the difference (`worker.Phase.WRITTEN`).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from headway.core.job import FinishReason
+from headway.core.records import Attempt, End, GrantToken, Record, Released, Tokens
+
+HASH = "h"
+
+
+class Violation(Exception):
+    """A promise is broken."""
+
+
+class Log(NamedTuple):
+    """What the records say (`broker.joblog`)."""
+
+    num_tokens: int = 0
+    num_counted_attempts: int = 0
+    """Without those that handed the job back."""
+    grant: GrantToken | None = None
+    """Of the newest attempt, whose writer alone may write."""
+    end: FinishReason | None = None
+
+    def append(self, record: Record, writer: GrantToken | None) -> Log:
+        """With one more record, by a worker under that grant or (None) by a leader. Raises `Violation`."""
+        if self.end is not None:
+            raise Violation("a record stands behind the end of a log")
+        if writer is not None and not isinstance(record, Attempt) and writer != self.grant:
+            raise Violation(f"two writers: {tuple(writer)} wrote after {self.grant} had taken over")
+        match record:
+            case Attempt(grant=grant):
+                return self._taken(grant)
+            case Tokens(token_start=start):
+                if start != self.num_tokens:
+                    raise Violation(f"token {start} was written when {self.num_tokens} tokens stood there")
+                return self._replace(num_tokens=start + 1)
+            case Released():
+                return self._replace(num_counted_attempts=self.num_counted_attempts - 1)
+            case End(finish_reason=reason):
+                return self._replace(end=reason)
+
+    def _taken(self, grant: GrantToken) -> Log:
+        if self.grant is not None and grant <= self.grant:
+            raise Violation(f"attempt {tuple(grant)} stands behind attempt {tuple(self.grant)}")
+        return self._replace(grant=grant, num_counted_attempts=self.num_counted_attempts + 1)
+
+
+class Rules:
+    """What the stream, and the writers that ask it, go by."""
+
+    def follows(self, log: Log, writer: GrantToken) -> bool:
+        """Whether the stream stores what this writer writes behind the newest record that it knows."""
+        return log.grant == writer and log.end is None
+
+    def may_take(self, log: Log, token: GrantToken) -> bool:
+        """Whether a worker takes the log over under this grant (`broker.log_writer`)."""
+        return log.grant is None or log.grant < token

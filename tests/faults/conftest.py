@@ -1,0 +1,46 @@
+"""Fleets of real processes, and jobs of every kind with what they give when nothing disturbs them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from headway.settings import Settings
+from loadtest.faults.fleet import Fleet, impatient_settings, running_fleet
+from loadtest.faults.template import Template, engine_template
+from loadtest.faults.tiny_model import save_tiny_model
+
+OpenFleet = Callable[..., AbstractAsyncContextManager[Fleet]]
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    return impatient_settings(save_tiny_model(tmp_path_factory.mktemp("tiny-model")))
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def template(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Template]:
+    async with engine_template(tmp_path_factory.mktemp("template")) as template:
+        yield template
+
+
+@pytest.fixture(scope="session")
+def open_fleet(settings: Settings, template: Template, tmp_path_factory: pytest.TempPathFactory) -> OpenFleet:
+    """``async with open_fleet() as fleet``: NATS, and processes as the test starts them."""
+
+    def open_(**options: Any) -> AbstractAsyncContextManager[Fleet]:
+        return running_fleet(tmp_path_factory.mktemp("fleet"), settings, template, **options)
+
+    return open_
+
+
+@pytest.fixture
+def tenant() -> str:
+    """One that no other test has used."""
+    return f"tenant-{next(_numbers)}"
