@@ -10,6 +10,7 @@ A process that finds itself deposed by a newer one ends with an error, since it 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import socket
 from contextlib import AsyncExitStack
@@ -29,6 +30,7 @@ from headway.core.status import QueueStatus
 from headway.lease.health import HealthServer
 from headway.lease.server import LeaseServer
 from headway.roles.broker_watch import fail_when_closed
+from headway.roles.cluster_services import ClusterServices, with_pod_address
 from headway.roles.leader_telemetry import LeaderTelemetry
 from headway.roles.probes import Probes
 from headway.roles.queue_actions import QueueActions
@@ -53,10 +55,12 @@ class QueueRole:
     """One queue process. `start` returns once it grants jobs; `close` leaves all that waits to the next one."""
 
     def __init__(self, settings: Settings, span_exporter: SpanExporter | None = None) -> None:
-        self._settings = settings
+        lease = with_pod_address(settings.lease, settings.cluster.pod_ip)
+        self._settings = settings = dataclasses.replace(settings, lease=lease)
         self._clock = WallClock()
         self._parts = AsyncExitStack()
         self._supervisor = Supervisor("queue")
+        self._cluster = ClusterServices(settings.cluster, self._supervisor)
         self.telemetry = Telemetry(settings.telemetry, "queue", socket.gethostname(), span_exporter)
         self._metrics = self.telemetry.metrics.queue()
         self.health = HealthServer(settings.lease)
@@ -77,6 +81,8 @@ class QueueRole:
         connection = await connect(self._settings.broker, "headway-queue", on_change=self._on_connection)
         self._parts.push_async_callback(connection.close)
         self._supervisor.spawn("nats", fail_when_closed(connection))
+        self._parts.push_async_callback(self._cluster.stop)
+        await self._cluster.start(connection, self._own_status)
         intake = await self._take_over_at_last(connection)
         await self._serve(connection, intake)
         log.info("leads with epoch %d, leases at %s", self._leases.epoch, self.server.address)
@@ -98,6 +104,9 @@ class QueueRole:
 
     def status(self) -> QueueStatus:
         return self._leases.status(self._clock.now())
+
+    def _own_status(self) -> QueueStatus | None:
+        return self.status() if self._is_leading else None
 
     # -- taking over ---------------------------------------------------------------------------------------------
 
