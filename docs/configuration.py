@@ -25,6 +25,7 @@ GROUPS = {
     "lease_terms": "How long a lease lasts, and how often a job is tried. Read by `queue` and `up`.",
     "election": "Which of several queue processes leads. Read by `queue`.",
     "roles": "The processes themselves. Read by `queue`, `worker` and `up`.",
+    "cluster": "Kubernetes: who leads, what autoscalers are told, which pods go first. Read by `queue`.",
     "telemetry": "Metrics, traces and logs. Read by `queue`, `worker` and `up`.",
 }
 """In the order of the page: every group that there is."""

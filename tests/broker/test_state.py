@@ -52,12 +52,12 @@ async def test_an_epoch_that_cannot_be_read_is_an_error(
 
 async def test_capacity_is_kept_per_model(store: StateStore) -> None:
     await store.put_capacity("small", num_pages=100, page_size=16)
-    await store.put_capacity("large", num_pages=900, page_size=32)
+    await store.put_capacity("large", num_pages=900, page_size=32, max_num_seqs=8)
     small, large = await store.capacity("small"), await store.capacity("large")
     assert small is not None
     assert large is not None
-    assert (small.num_pages, small.page_size) == (100, 16)
-    assert (large.num_pages, large.page_size) == (900, 32)
+    assert (small.num_pages, small.page_size, small.max_num_seqs) == (100, 16, None)
+    assert (large.num_pages, large.page_size, large.max_num_seqs) == (900, 32, 8)
     assert await store.capacity("unseen") is None
 
 

@@ -17,6 +17,7 @@ from headway.broker.streams import ensure_streams
 from headway.core.election import ElectionConfig, LeaderLock, LockRecord, StoredLock
 from headway.core.errors import BrokerError
 from headway.roles.election import LeadershipLost, LockElection, Unopposed
+from tests.cluster.locks import kubernetes_locks
 
 Eventually = Callable[..., Awaitable[None]]
 OpenLock = Callable[[], Awaitable[LeaderLock]]
@@ -41,7 +42,10 @@ async def nats_locks(nats_server: EmbeddedNats) -> AsyncIterator[OpenLock]:
         yield open_lock
 
 
-KINDS: dict[str, Callable[[EmbeddedNats], AbstractAsyncContextManager[OpenLock]]] = {"nats": nats_locks}
+KINDS: dict[str, Callable[[EmbeddedNats], AbstractAsyncContextManager[OpenLock]]] = {
+    "nats": nats_locks,
+    "kubernetes": kubernetes_locks,
+}
 
 
 @pytest.fixture(params=KINDS)

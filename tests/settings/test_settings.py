@@ -19,7 +19,18 @@ def test_every_setting_has_a_help_text():
 
 def test_every_package_has_its_group():
     groups = list(dict.fromkeys(setting.group for setting in list_settings()))
-    assert groups == ["engine", "scheduler", "queue", "broker", "lease", "lease_terms", "roles", "telemetry"]
+    assert groups == [
+        "engine",
+        "scheduler",
+        "queue",
+        "broker",
+        "lease",
+        "lease_terms",
+        "election",
+        "roles",
+        "cluster",
+        "telemetry",
+    ]
 
 
 def test_without_anything_given_every_setting_has_its_default():

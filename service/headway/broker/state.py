@@ -1,7 +1,7 @@
 """The little that must outlive a queue leader and is not in the streams: the bucket ``HEADWAY_STATE``.
 
     epoch              {"version": 1, "epoch": 7}                                  raised by compare-and-swap
-    capacity.<model>   {"version": 1, "num_pages": 1024, "page_size": 16}          per worker, last seen
+    capacity.<model>   {"version": 1, "num_pages": 1024, "page_size": 16, "max_num_seqs": 64}   per worker, last seen
     workers            {"version": 1, "incarnations": ["5f0c…"]}                   connected when it was saved
     fairness.<model>   {"version": 1, "saved_at": 1.7e9, "counters": {"acme": 12.5}}   every few seconds
 
@@ -47,6 +47,8 @@ class Capacity(_Versioned, frozen=True, kw_only=True):
 
     num_pages: int
     page_size: int
+    max_num_seqs: int | None = None
+    """None in what an older version wrote."""
 
 
 class Workers(_Versioned, frozen=True, kw_only=True):
@@ -87,9 +89,10 @@ class StateStore:
             return epoch
         raise BrokerError(f"could not raise the epoch in {MAX_RACES} tries")
 
-    async def put_capacity(self, model: str, num_pages: int, page_size: int) -> None:
+    async def put_capacity(self, model: str, num_pages: int, page_size: int, max_num_seqs: int | None = None) -> None:
+        capacity = Capacity(num_pages=num_pages, page_size=page_size, max_num_seqs=max_num_seqs)
         with translated("save the capacity"):
-            await self._write(f"capacity.{model}", Capacity(num_pages=num_pages, page_size=page_size))
+            await self._write(f"capacity.{model}", capacity)
 
     async def capacity(self, model: str) -> Capacity | None:
         """None if no worker of the model was ever seen."""

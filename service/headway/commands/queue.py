@@ -10,7 +10,7 @@ from headway.commands.flags import SettingFlags, SettingsCommand, setting_flags
 
 
 @click.command("queue", cls=SettingsCommand)
-@setting_flags("queue", "broker", "lease", "lease_terms", "election", "roles", "telemetry")
+@setting_flags("queue", "broker", "lease", "lease_terms", "election", "roles", "cluster", "telemetry")
 def command(flags: SettingFlags) -> None:
     """Run the queue: order the jobs and lease them to workers.
 

@@ -27,6 +27,7 @@ class ElectionKind(StrEnum):
     """Where the lock is."""
 
     NATS = "nats"
+    KUBERNETES = "kubernetes"
     NONE = "none"
 
 
@@ -35,7 +36,8 @@ class ElectionConfig:
     """How the processes of the queue agree on one that leads."""
 
     election: ElectionKind = ElectionKind.NATS
-    """How one of several queue processes comes to lead: nats, a lock in the state bucket; none, there is only one."""
+    """How one of several queue processes comes to lead: nats, a lock in the state bucket; kubernetes, a Lease; none,
+    there is only one."""
     election_lease_seconds: float = 3.0
     """Seconds without a sign of life from the leader after which another process takes over."""
     election_renew_seconds: float = 0.5

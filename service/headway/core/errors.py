@@ -5,6 +5,7 @@
     ├── SettingError       a setting that cannot hold: setting, value, fix
     ├── BrokerError        NATS refused or is not what it should be (broker/errors.py refines it)
     ├── LeaseError         the lease stream was refused or lost
+    ├── ClusterError       the Kubernetes API, or what is served to it (cluster/errors.py refines it)
     └── EngineError        the engine child failed
 
 Errors carry fields, so that callers branch on data and never on text. Library errors are translated at the
@@ -63,6 +64,10 @@ class BrokerError(HeadwayError):
 
 class LeaseError(HeadwayError):
     """The lease stream was refused or lost."""
+
+
+class ClusterError(HeadwayError):
+    """The Kubernetes API is unreachable or refused an operation, or something asked of us is not known."""
 
 
 class EngineError(HeadwayError):

@@ -25,7 +25,7 @@ class Figures:
         return dict(self._capacities)
 
     def saw(self, hello: Hello) -> None:
-        self._capacities[hello.model] = WorkerCapacity(hello.num_pages, hello.page_size)
+        self._capacities[hello.model] = _capacity(hello)
 
     def granted(self, model: str) -> None:
         self._num_grants[model] += 1
@@ -60,9 +60,13 @@ def worker_status(worker: Worker) -> WorkerStatus:
         name=hello.name,
         model=hello.model,
         is_connected=worker.stream is not None,
-        capacity=WorkerCapacity(hello.num_pages, hello.page_size),
+        capacity=_capacity(hello),
         max_num_seqs=hello.max_num_seqs,
         num_held_jobs=len(worker.leases),
         num_started_jobs=sum(lease.started for lease in worker.leases.values()),
         load=worker.load,
     )
+
+
+def _capacity(hello: Hello) -> WorkerCapacity:
+    return WorkerCapacity(hello.num_pages, hello.page_size, hello.max_num_seqs)

@@ -14,10 +14,12 @@ from headway.core.stats import QueueStats
 
 @dataclass(frozen=True, slots=True)
 class WorkerCapacity:
-    """The KV pages of one worker of a model."""
+    """What one worker of a model holds at once."""
 
     num_pages: int
     page_size: int
+    max_num_seqs: int | None = None
+    """None if it was seen by a version that did not write it down."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +73,16 @@ class ModelStatus:
 
     @property
     def workers_needed(self) -> float | None:
-        """Workers whose pages would hold every outstanding job at once; None without a capacity."""
+        """Workers that would run every outstanding job at once; None without a capacity.
+
+        A worker is full when its pages are (long jobs), or when it runs ``max_num_seqs`` of them (short ones).
+        """
         if self.capacity is None or self.num_outstanding_pages is None:
             return None
-        return self.num_outstanding_pages / self.capacity.num_pages
+        by_pages = self.num_outstanding_pages / self.capacity.num_pages
+        if self.capacity.max_num_seqs is None:
+            return by_pages
+        return max(by_pages, self.num_outstanding_jobs / self.capacity.max_num_seqs)
 
 
 @dataclass(frozen=True, slots=True)

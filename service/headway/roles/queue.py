@@ -12,6 +12,7 @@ an election does it end with an error instead: nothing would keep two such proce
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import secrets
 import socket
@@ -24,13 +25,14 @@ from headway.broker.election import KeyValueLock
 from headway.broker.errors import Deposed
 from headway.broker.replay_service import ReplayServer
 from headway.broker.streams import ensure_streams
-from headway.core.election import ElectionKind
+from headway.core.election import ElectionKind, LeaderLock
 from headway.core.errors import BrokerError
 from headway.core.lease_messages import Hello, WorkerMessage
 from headway.core.status import QueueStatus
 from headway.lease.health import HealthServer
 from headway.lease.server import LeaseServer
 from headway.roles.broker_watch import fail_when_closed
+from headway.roles.cluster_services import ClusterServices, with_pod_address
 from headway.roles.election import Election, LeadershipLost, LockElection, Unopposed
 from headway.roles.probes import Probes
 from headway.roles.queue_leader import QueueLeader
@@ -50,9 +52,11 @@ class QueueRole:
     """One queue process. `start` returns once it leads and grants jobs, or knows who does."""
 
     def __init__(self, settings: Settings, span_exporter: SpanExporter | None = None) -> None:
-        self._settings = settings
+        lease = with_pod_address(settings.lease, settings.cluster.pod_ip)
+        self._settings = settings = dataclasses.replace(settings, lease=lease)
         self._parts = AsyncExitStack()
         self._supervisor = Supervisor("queue")
+        self._cluster = ClusterServices(settings.cluster, self._supervisor)
         self.telemetry = Telemetry(settings.telemetry, "queue", socket.gethostname(), span_exporter)
         self._metrics = self.telemetry.metrics.queue()
         self.health = HealthServer(settings.lease)
@@ -80,7 +84,9 @@ class QueueRole:
         replays = ReplayServer(connection)
         await replays.start()
         self._parts.push_async_callback(replays.stop)
-        self._election = self._make_election(connection)
+        self._parts.push_async_callback(self._cluster.stop)
+        self._election = await self._make_election(connection)
+        await self._cluster.start(connection, self._own_status)
         self._serving = self._supervisor.spawn("serve", self._lead_and_follow(connection))
         await self._supervisor.run_until(self._has_its_place)
 
@@ -115,6 +121,10 @@ class QueueRole:
     def status(self) -> QueueStatus:
         return self._leadership.status()
 
+    def _own_status(self) -> QueueStatus | None:
+        """For those who ask the cluster's way; None: ask who leads."""
+        return self.status() if self.is_leading else None
+
     @property
     def _leadership(self) -> QueueLeader:
         assert self._leader is not None, "this process does not lead"
@@ -122,12 +132,15 @@ class QueueRole:
 
     # -- leading and following -----------------------------------------------------------------------------------
 
-    def _make_election(self, connection: Connection) -> Election:
+    async def _make_election(self, connection: Connection) -> Election:
         config = self._settings.election
         if config.election is ElectionKind.NONE:
             return Unopposed()
-        holder = f"{socket.gethostname()}-{secrets.token_hex(8)}"
-        return LockElection(KeyValueLock(connection), holder, self.server.address, config, self._on_leader)
+        holder = f"{self._settings.cluster.pod_name or socket.gethostname()}-{secrets.token_hex(8)}"
+        lock: LeaderLock = KeyValueLock(connection)
+        if config.election is ElectionKind.KUBERNETES:
+            lock = await self._cluster.lease_lock()
+        return LockElection(lock, holder, self.server.address, config, self._on_leader)
 
     async def _lead_and_follow(self, connection: Connection) -> None:
         """Campaigns, leads, and begins again when that has ended; the readiness probe says why it does not lead."""

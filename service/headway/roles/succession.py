@@ -35,7 +35,7 @@ class Succession:
         for model in self._models:
             capacity = await self._store.capacity(model)
             if capacity is not None:
-                capacities[model] = WorkerCapacity(capacity.num_pages, capacity.page_size)
+                capacities[model] = WorkerCapacity(capacity.num_pages, capacity.page_size, capacity.max_num_seqs)
         return LastSeen(await self._store.workers(), capacities)
 
     async def queues(self, config: QueueConfig) -> dict[str, JobQueue]:
@@ -51,7 +51,9 @@ class Succession:
         """``now``: seconds since the epoch."""
         last_seen = leases.last_seen()
         for model, capacity in last_seen.capacities.items():
-            put = partial(self._store.put_capacity, model, capacity.num_pages, capacity.page_size)
+            put = partial(
+                self._store.put_capacity, model, capacity.num_pages, capacity.page_size, capacity.max_num_seqs
+            )
             await self._save_changed(f"capacity {model}", capacity, put)
         workers = last_seen.workers or frozenset()
         await self._save_changed("workers", workers, partial(self._store.put_workers, workers))

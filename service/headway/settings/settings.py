@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from headway.broker.config import BrokerConfig
+from headway.cluster.config import ClusterConfig
 from headway.core.election import ElectionConfig
 from headway.core.lease_terms import LeaseTerms
 from headway.core.queue_config import QueueConfig
@@ -39,6 +40,7 @@ class Settings:
     lease_terms: LeaseTerms = field(default_factory=LeaseTerms)
     election: ElectionConfig = field(default_factory=ElectionConfig)
     roles: RolesConfig = field(default_factory=RolesConfig)
+    cluster: ClusterConfig = field(default_factory=ClusterConfig)
     telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
     sources: Mapping[str, str] = field(default_factory=dict)
     """Field name → ``flag``, ``environment`` or the file's path; a field that is not in it has its default."""

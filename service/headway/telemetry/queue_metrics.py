@@ -26,7 +26,7 @@ class QueueMetrics:
         latest.add_gauge("headway_outstanding_jobs", "Jobs that wait or are leased: what to scale on")
         latest.add_gauge("headway_backlog_tokens", "Tokens, prompt and predicted output, of the jobs that wait")
         latest.add_gauge("headway_oldest_wait_seconds", "How long the oldest waiting job has waited", "s")
-        latest.add_gauge("headway_workers_needed", "Workers whose pages would hold every outstanding job at once")
+        latest.add_gauge("headway_workers_needed", "Workers that would run every outstanding job at once")
         latest.add_gauge("headway_connected_workers", "Workers that are connected to this leader")
         latest.add_counter("headway_grants", "Jobs granted to workers")
         latest.add_counter("headway_lost_attempts", "Attempts that ended with the loss of their worker")

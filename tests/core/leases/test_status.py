@@ -23,6 +23,13 @@ def test_workers_needed_is_unknown_rather_than_a_number_before_any_worker_was_se
     assert leader.leases.status(leader.now).models[0].workers_needed > 0, "the last known capacity counts"
 
 
+def test_short_jobs_need_workers_by_their_number_and_not_by_their_pages(leader, hello):
+    leader.connect(hello(num_pages=10_000, max_num_seqs=4), demand=0)
+    for _ in range(10):
+        leader.add()
+    assert leader.leases.status(leader.now).models[0].workers_needed == 2.5
+
+
 def test_a_successor_knows_workers_and_capacities(make_leader, leader, granted, book):
     successor = make_leader(epoch=2, last_seen=leader.leases.last_seen())
     assert not successor.leases.is_granting(successor.now)
