@@ -16,11 +16,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import sys
 import tempfile
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from headway.core.election import ElectionConfig
 from loadtest.faults.fleet import Fleet, impatient_settings, running_fleet, with_groups
 from loadtest.faults.process import Condition, until
 from loadtest.faults.queue_pair import QueuePair, start_pair
@@ -43,9 +45,9 @@ class Failover:
 
 
 async def measure(num_jobs: int, folder: Path) -> Failover:
-    """On real processes: nats-server, two queues, one worker with a tiny model."""
+    """On real processes: nats-server, two queues, one worker with a tiny model; the election as users have it."""
     settings = with_groups(
-        impatient_settings(save_tiny_model(folder / "model")),
+        replace(impatient_settings(save_tiny_model(folder / "model")), election=ElectionConfig()),
         broker={"max_waiting_jobs": 2 * num_jobs + 1000, "max_waiting_jobs_per_tenant": num_jobs + 1000},
         lease_terms={"lease_seconds": 15.0},
         roles={"save_seconds": 3.0},
@@ -54,7 +56,9 @@ async def measure(num_jobs: int, folder: Path) -> Failover:
         pair = await start_pair(fleet)
         fleet.start_worker("w1")
         await fleet.has_workers("w1")
+        tell(f"publishing {num_jobs} jobs")
         await publish(fleet, num_jobs)
+        tell("waiting until the leader has them all")
         await until(lambda: holds(pair, num_jobs), START_SECONDS, f"{num_jobs} jobs in the queue")
         return await fail_over(pair, num_jobs)
 
@@ -77,6 +81,7 @@ async def holds(pair: QueuePair, num_jobs: int) -> bool:
 
 async def fail_over(pair: QueuePair, num_jobs: int) -> Failover:
     holder = (await pair.lock())["holder"]
+    tell("killing the leader")
     killed_at = time.monotonic()
     pair.leader.kill()
 
@@ -96,6 +101,10 @@ async def fail_over(pair: QueuePair, num_jobs: int) -> Failover:
         await until(condition, END_SECONDS, name)
         times[name] = round(time.monotonic() - killed_at, 2)
     return Failover(num_jobs, **times, read=round(times["leads"] - times["lock"], 2))
+
+
+def tell(stage: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {stage}", file=sys.stderr)
 
 
 def main() -> None:
