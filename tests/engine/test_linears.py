@@ -25,8 +25,12 @@ from transformers import (
     Qwen3Config,
 )
 
+from headway.engine.config import EngineConfig
 from headway.engine.linears import Rewrite, rewrite_linears
+from headway.engine.load import cache_folder
 from headway.engine.merged_linear import LinearPart
+from headway.engine.native.kernels import use_native_kernels
+from headway.engine.native_linear import NativeLinear
 from headway.engine.packed_linear import PackedLinear, can_pack
 
 SIZES = {"vocab_size": 199, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
@@ -112,14 +116,24 @@ def test_layers_that_share_their_input_are_merged_and_the_model_computes_the_sam
         torch.testing.assert_close(logits(merged, num_tokens), logits(plain, num_tokens), rtol=1e-11, atol=1e-11)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+PACKED = {
+    "oneDNN bfloat16": (PackedLinear, torch.bfloat16),
+    "oneDNN float32": (PackedLinear, torch.float32),
+    "native bfloat16": (NativeLinear, torch.bfloat16),
+}
+
+
+@pytest.mark.parametrize("layer", PACKED)
 @pytest.mark.parametrize("kind", KINDS)
-def test_packing_is_as_exact_as_the_plain_layers(kind: str, dtype: torch.dtype) -> None:
-    if not can_pack(dtype, torch.device("cpu")):
+def test_packing_is_as_exact_as_the_plain_layers(kind: str, layer: str) -> None:
+    build, dtype = PACKED[layer]
+    if build is PackedLinear and not can_pack(dtype, torch.device("cpu")):
         pytest.skip("not packed on this CPU")
+    if build is NativeLinear and not use_native_kernels(cache_folder(EngineConfig()), print):
+        pytest.skip("there is no compiler")
     plain = make_model(kind, dtype)
     exact, packed = copy.deepcopy(plain).double(), copy.deepcopy(plain)
-    assert rewrite(packed, PackedLinear).num_linears >= 1
+    assert rewrite(packed, build).num_linears >= 1
     for num_tokens in LENGTHS:
         reference = logits(exact, num_tokens)
         allowed = 3 * (logits(plain, num_tokens).double() - reference).norm() + 1e-6 * reference.norm()
