@@ -101,10 +101,10 @@ async def test_access_that_is_taken_away_is_a_reason_until_it_is_given_back(
     allowed = locked_nats.extra_config
     async with await connect(config, "tests") as connection:
         locked_nats.extra_config = 'authorization { users = [ { user: "other", password: "right" } ] }'
-        locked_nats.reload()
+        await locked_nats.reload()
         await eventually(lambda: "Authorization" in connection.state.reason)
         locked_nats.extra_config = allowed
-        locked_nats.reload()
+        await locked_nats.reload()
         await eventually(lambda: connection.state.connected)
     await connection.wait_closed()
 

@@ -104,3 +104,10 @@ async def test_it_dies_with_its_parent(tmp_path: Path, eventually: Eventually) -
     parent.kill()
     await parent.wait()
     await eventually(lambda: not is_alive(pid))
+
+
+async def test_a_changed_configuration_that_the_server_refuses_is_an_error(own_nats: EmbeddedNats) -> None:
+    own_nats.extra_config = "no_such_option: {"
+    with pytest.raises(EmbeddedNatsFailed):
+        await own_nats.reload()
+    assert own_nats.is_running

@@ -144,4 +144,4 @@ async def _limit_account(server: EmbeddedNats, max_store: str) -> None:
             users: [{{user: headway, password: x}}], jetstream: {{max_file: {max_store}, max_mem: 64MB}}
         }} }}
     """
-    server.reload()
+    await server.reload()

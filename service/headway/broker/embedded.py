@@ -24,6 +24,9 @@ from typing import Self
 from headway.broker.errors import EmbeddedNatsFailed, FolderInUse
 
 START_SECONDS = 15.0
+RELOADED = "Reloaded server configuration"
+NOT_RELOADED = "Failed to reload server configuration"
+"""What the server writes into its log when it has read its configuration again."""
 LOCK_SECONDS = 3.0
 STOP_SECONDS = 10.0
 POLL_SECONDS = 0.01
@@ -88,11 +91,24 @@ class EmbeddedNats:
             raise EmbeddedNatsFailed(f"not ready after {START_SECONDS} seconds", self._log_tail()) from exc
         return self
 
-    def reload(self) -> None:
-        """Let the running server read a changed ``extra_config``."""
+    async def reload(self) -> None:
+        """Let the running server read a changed ``extra_config``; returns when it has. Raises `EmbeddedNatsFailed` if
+        it refuses it."""
         assert self._process is not None, "start it first"
+        num_reloads, num_refusals = self._count_in_log(RELOADED), self._count_in_log(NOT_RELOADED)
+
+        def is_refused() -> bool:
+            return self._count_in_log(NOT_RELOADED) > num_refusals
+
         self._config_file.write_text(self._config())
         self._process.send_signal(signal.SIGHUP)
+        async with asyncio.timeout(START_SECONDS):
+            await _until(lambda: self._count_in_log(RELOADED) > num_reloads or is_refused())
+        if is_refused():
+            raise EmbeddedNatsFailed("did not take the changed configuration", self._log_tail())
+
+    def _count_in_log(self, text: str) -> int:
+        return self.log_file.read_text(errors="replace").count(text)
 
     async def stop(self, kill: bool = False) -> None:
         """Ask it to stop, and insist after a while (at once with ``kill``). Stored messages are on disk either way."""

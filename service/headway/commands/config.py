@@ -9,7 +9,9 @@ from headway.commands.flags import SettingFlags, SettingsCommand, setting_flags
 
 @click.command("config", cls=SettingsCommand)
 @click.option("--brief", is_flag=True, help="Without the explanation of each setting.")
-@setting_flags("engine", "scheduler", "queue", "broker", "lease", "lease_terms", "roles", "telemetry")
+@setting_flags(
+    "engine", "scheduler", "queue", "broker", "lease", "lease_terms", "election", "roles", "cluster", "telemetry"
+)
 def command(flags: SettingFlags, brief: bool) -> None:
     """Show the effective settings as a file for --config.
 
