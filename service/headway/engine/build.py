@@ -20,9 +20,6 @@ from headway.engine.tokenizer import Tokenizer
 CPU_STEP_TOKENS = 512
 """A CPU computes tokens at a steady rate from some 64 on: a longer step is no faster per token, only a longer wait."""
 
-MIN_COMPILED_WEIGHTS = 1_000_000
-"""A model with fewer is a toy, whose every start would cost the compiler's minute."""
-
 
 def build_engine(config: EngineConfig, scheduling: SchedulerConfig, progress: Progress) -> Engine:
     """Load the model and make it ready to serve. Raises ``SettingError``; takes seconds to minutes."""
@@ -64,9 +61,6 @@ def _compiled_step(
     loaded: LoadedModel, cache: KvCache, config: EngineConfig, progress: Progress
 ) -> CompiledStep | None:
     if loaded.device.type != "cpu" or config.compile_step == AutoOrOff.OFF:
-        return None
-    tensors = (*loaded.model.parameters(), *loaded.model.buffers())
-    if sum(tensor.numel() for tensor in tensors) < MIN_COMPILED_WEIGHTS:
         return None
     step = CompiledStep(loaded, cache, cache_folder(config) / "compiled")
     step.start(progress)
