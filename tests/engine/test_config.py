@@ -39,7 +39,6 @@ def test_memory_is_written_in_bytes_or_with_a_unit(text: str, expected: int) -> 
         ("dtype", "int8"),
         ("pack_weights", "on"),
         ("native_kernels", "on"),
-        ("compile_step", "on"),
     ],
 )
 def test_a_setting_that_cannot_hold_is_named(setting: str, value: Any) -> None:

@@ -31,10 +31,9 @@ from headway.core.pages import PagePool
 from headway.core.scheduler import Scheduler, SchedulerConfig
 from headway.core.sequence import Sequence
 from headway.engine.attention import ATTENTION_NAME
-from headway.engine.compiled.step import CompiledStep
 from headway.engine.config import AutoOrOff, Device, DType, EngineConfig
 from headway.engine.kv_cache import KvCache
-from headway.engine.load import LoadedModel, cache_folder, load_model, prepare
+from headway.engine.load import LoadedModel, load_model, prepare
 from headway.engine.runner import Runner
 from headway.engine.sampling import Sampler
 
@@ -131,17 +130,6 @@ def make_sequence(number: int, prompt: list[int], loaded: LoadedModel, max_token
     )
 
 
-def compile_step(loaded: LoadedModel, cache: KvCache) -> CompiledStep:
-    """Slow the first time ever: what is compiled is kept where users' engines keep it."""
-    step = CompiledStep(loaded, cache, cache_folder(EngineConfig()) / "compiled")
-    step.start(print)
-    if step.is_compiling:
-        step.wait()
-        step.advance()
-    assert step.is_compiled
-    return step
-
-
 def run_engine(
     loaded: LoadedModel,
     prompts: list[list[int]],
@@ -149,10 +137,8 @@ def run_engine(
     num_pages: int = 400,
     page_size: int = 16,
     max_tokens: int = NUM_OUTPUT_TOKENS,
-    is_compiled: bool = False,
 ) -> Run:
     cache = KvCache(loaded, num_pages, page_size)
-    step = compile_step(loaded, cache) if is_compiled else None
     for pages in (*cache.key_pages, *cache.value_pages):
         pages.fill_(torch.nan)
     runner = Runner(loaded, cache, Sampler(loaded.vocab_size, loaded.device))
@@ -167,8 +153,6 @@ def run_engine(
         scheduler.update(plan, runner.run(plan), now=float(num_steps))
         num_steps += 1
         assert num_steps < 10_000
-    if step is not None:
-        step.stop()
     return Run(sequences, num_steps, num_mixed_steps)
 
 
@@ -207,16 +191,7 @@ def test_sequences_that_are_preempted_and_recomputed(reference: Reference) -> No
     assert sum(sequence.num_preemptions for sequence in run.sequences) >= 3
 
 
-@pytest.mark.parametrize("reference", ["llama", "gemma3"], indirect=True)
-def test_with_the_compiled_step(reference: Reference) -> None:
-    config = SchedulerConfig(max_num_batched_tokens=96, max_prefill_chunk=40)
-    assert run_engine(reference.loaded, reference.prompts, config, is_compiled=True).outputs == reference.outputs
-
-
-@pytest.mark.parametrize("is_compiled", [False, True], ids=["eager", "compiled"])
-def test_smollm2_in_float32(
-    smollm2_float32: LoadedModel, record_property: pytest.RecordProperty, is_compiled: bool
-) -> None:
+def test_smollm2_in_float32(smollm2_float32: LoadedModel, record_property: pytest.RecordProperty) -> None:
     """Alone in the reference; here together, in chunks, sharing pages, preempted. Undecided tokens are counted."""
     plain = load_model(EngineConfig(device=Device.CPU, dtype=DType.FLOAT32, pack_weights=AutoOrOff.OFF), print).model
     plain.set_attn_implementation("sdpa")
@@ -227,7 +202,7 @@ def test_smollm2_in_float32(
     config = SchedulerConfig(
         max_num_seqs=5, max_num_batched_tokens=512, max_prefill_chunk=200, page_watermark_low=0, page_watermark_high=0
     )
-    run = run_engine(smollm2_float32, prompts, config, num_pages=150, max_tokens=12, is_compiled=is_compiled)
+    run = run_engine(smollm2_float32, prompts, config, num_pages=150, max_tokens=12)
     assert any(sequence.num_preemptions for sequence in run.sequences)
     assert any(sequence.num_cached_tokens for sequence in run.sequences)
     num_undecided = 0

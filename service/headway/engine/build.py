@@ -6,10 +6,9 @@ from headway.core.errors import SettingError
 from headway.core.pages import PagePool
 from headway.core.scheduler import Scheduler
 from headway.core.scheduler_config import SchedulerConfig
-from headway.engine.compiled.step import CompiledStep
 from headway.engine.config import AutoOrOff, EngineConfig
 from headway.engine.engine import Engine
-from headway.engine.kv_cache import KvCache, build_cache
+from headway.engine.kv_cache import build_cache
 from headway.engine.load import LoadedModel, Progress, cache_folder, load_model
 from headway.engine.messages import Ready
 from headway.engine.native.kernels import use_native_kernels
@@ -35,7 +34,6 @@ def assemble(loaded: LoadedModel, config: EngineConfig, scheduling: SchedulerCon
     if loaded.device.type == "cpu" and config.native_kernels == AutoOrOff.AUTO:
         use_native_kernels(cache_folder(config), progress)
     cache = build_cache(loaded, config, progress)
-    step = _compiled_step(loaded, cache, config, progress)
     sampler = Sampler(loaded.vocab_size, loaded.device)
     ready = Ready(
         num_pages=cache.num_pages,
@@ -51,17 +49,7 @@ def assemble(loaded: LoadedModel, config: EngineConfig, scheduling: SchedulerCon
         ready=ready,
         tokenizer=Tokenizer(loaded.tokenizer, loaded.vocab_size, cache.max_model_len),
         scheduler=Scheduler(scheduling, PagePool(cache.num_pages, cache.page_size), cache.max_model_len),
-        runner=Runner(loaded, cache, sampler, step),
+        runner=Runner(loaded, cache, sampler),
         sampler=sampler,
         eos_token_ids=loaded.eos_token_ids,
     )
-
-
-def _compiled_step(
-    loaded: LoadedModel, cache: KvCache, config: EngineConfig, progress: Progress
-) -> CompiledStep | None:
-    if loaded.device.type != "cpu" or config.compile_step == AutoOrOff.OFF:
-        return None
-    step = CompiledStep(loaded, cache, cache_folder(config) / "compiled")
-    step.start(progress)
-    return step

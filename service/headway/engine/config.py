@@ -70,11 +70,8 @@ class EngineConfig:
     native_kernels: AutoOrOff = AutoOrOff.AUTO
     """auto compiles the CPU's kernels (attention, linear layers) on first use (some seconds, kept in the cache folder)
     and does without where there is no C++ compiler; off always does, with attention several times slower."""
-    compile_step: AutoOrOff = AutoOrOff.AUTO
-    """auto compiles the model's layers for a CPU in the background (about a minute, kept in the cache folder) and takes
-    the compiled step when it is ready, or stays with plain torch where that fails; off always runs plain torch."""
     cache_folder: str | None = None
-    """Where converted and downloaded models and compiled code are kept. Default: headway in the user's cache folder,
+    """Where converted and downloaded models and compiled kernels are kept. Default: headway in the user's cache folder,
     and the Hugging Face cache for downloads."""
     trust_remote_code: bool = False
     """Run Python code that comes with the model. It can do whatever this process can."""
@@ -91,7 +88,7 @@ class EngineConfig:
         _require(self.page_size >= 1, "page_size", self.page_size, "use 1 or more")
         _require(self.max_model_len is None or self.max_model_len >= 2, "max_model_len", self.max_model_len, "use ≥ 2")
         _require(self.num_threads is None or self.num_threads >= 1, "num_threads", self.num_threads, "use 1 or more")
-        for setting in ("pack_weights", "native_kernels", "compile_step"):
+        for setting in ("pack_weights", "native_kernels"):
             value = getattr(self, setting)
             _require(value in set(AutoOrOff), setting, value, f"use {' or '.join(AutoOrOff)}")
         if self.kv_memory is not None:

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -30,7 +30,7 @@ from transformers import (
 from transformers.utils.logging import disable_progress_bar
 
 from headway.core.errors import EngineError, SettingError
-from headway.engine.attention import ATTENTION_NAME, LayerCall, Paged
+from headway.engine.attention import ATTENTION_NAME, LayerCall
 from headway.engine.builtin_models import BUILTIN_MODELS, builtin_gguf
 from headway.engine.config import AutoOrOff, Device, DType, EngineConfig
 from headway.engine.gguf import converted_folder
@@ -231,7 +231,7 @@ class _Measure:
 def _measure_layers(model: PreTrainedModel, config: EngineConfig) -> tuple[LayerShape, ...]:
     measure = _Measure()
     try:
-        run_tokens(model, 1, measure)
+        _run_tokens(model, 1, measure)
     except (EngineError, TypeError) as exc:
         raise SettingError("model", config.model, f"cannot be served with paged attention: {exc}") from exc
     num_layers = model.config.get_text_config().num_hidden_layers
@@ -241,11 +241,9 @@ def _measure_layers(model: PreTrainedModel, config: EngineConfig) -> tuple[Layer
     return tuple(measure.layers[index] for index in range(num_layers))
 
 
-def run_tokens(model: nn.Module, num_tokens: int, paged: Paged) -> None:
-    """A forward of that many tokens, for whoever watches it."""
-    device = next(model.parameters()).device
-    positions = torch.arange(num_tokens, device=device)[None]
-    keywords: dict[str, Any] = {"use_cache": False, "paged": paged}
+def _run_tokens(model: PreTrainedModel, num_tokens: int, measure: _Measure) -> None:
+    positions = torch.arange(num_tokens, device=model.device)[None]
+    keywords: dict[str, Any] = {"use_cache": False, "paged": measure}
     model(input_ids=torch.zeros_like(positions), position_ids=positions, **keywords)
 
 
@@ -257,7 +255,7 @@ def _choose_linear(model: PreTrainedModel, config: EngineConfig, progress: Progr
 
 
 def _pack_weights(model: PreTrainedModel, build: BuildLinear, progress: Progress) -> None:
-    rewrite = rewrite_linears(model, lambda: run_tokens(model, 2, _Measure()), build)
+    rewrite = rewrite_linears(model, lambda: _run_tokens(model, 2, _Measure()), build)
     if rewrite.obstacle is not None:
         progress(f"weights stay unpacked: {rewrite.obstacle}")
         return

@@ -9,8 +9,10 @@ terminal's Ctrl-C reaches the whole group of processes, but what it means is the
 from __future__ import annotations
 
 import argparse
+import ctypes
 import gc
 import logging
+import os
 import signal
 import socket
 import sys
@@ -18,7 +20,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from headway.core.errors import HeadwayError
-from headway.engine.child import die_with
 from headway.engine.frames import decode_start, encode_frame, read_frame
 from headway.engine.messages import Event, Failed, Loading
 from headway.telemetry.config import TelemetryConfig
@@ -31,11 +32,12 @@ logger = logging.getLogger(__name__)
 
 FAILED_STATUS = 1
 LIBRARIES = ("huggingface_hub", "transformers")
+PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
     arguments = _arguments()
-    die_with(arguments.parent)
+    _die_with(arguments.parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with socket.socket(fileno=arguments.fd) as connection, suppress(BrokenPipeError, ConnectionResetError):
@@ -100,6 +102,14 @@ def _take_logs_over() -> None:
 
 def _explain(error: Exception) -> str:
     return str(error) if isinstance(error, HeadwayError) else f"{type(error).__name__}: {error}"
+
+
+def _die_with(parent: int) -> None:
+    """Let the kernel kill this process when its parent ends, however that happens (Linux)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it ended before the line above
+        sys.exit(0)
 
 
 def _arguments() -> argparse.Namespace:

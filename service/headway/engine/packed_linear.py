@@ -5,9 +5,7 @@ Here they are rearranged once, into blocks of oneDNN's choice, and the rows are 
 same, up to the padding of the last block. What is lost is the plain weight: there is no ``.weight``, nothing to train
 and nothing to save.
 
-The operators are those that inductor's freezing uses; they exist for x86 CPUs and have no gradient. Compilers refuse
-tensors as opaque as these blocks: where one traces, the layer calls ``headway::packed_linear``, the same behind a plain
-schema.
+The operators are those that inductor's freezing uses; they exist for x86 CPUs and have no gradient.
 """
 
 from __future__ import annotations
@@ -18,22 +16,6 @@ import torch
 from torch import Tensor, nn
 
 X86 = {"x86_64", "amd64"}
-OP = "headway::packed_linear"
-
-torch.library.define(OP, "(Tensor input, Tensor blocks, Tensor? bias) -> Tensor")
-
-
-def _packed_linear(input: Tensor, blocks: Tensor, bias: Tensor | None) -> Tensor:
-    output: Tensor = torch.ops.mkldnn._linear_pointwise(input, blocks, bias, "none", [], "")
-    return output
-
-
-torch.library.impl(OP, "CompositeExplicitAutograd")(_packed_linear)
-
-
-@torch.library.register_fake(OP)
-def _packed_linear_shape(input: Tensor, blocks: Tensor, bias: Tensor | None) -> Tensor:
-    return input.new_empty((*input.shape[:-1], blocks.shape[0]))
 
 
 class PackedLinear(nn.Module):
@@ -48,10 +30,8 @@ class PackedLinear(nn.Module):
         self._bias = None if bias is None else bias.detach()
 
     def forward(self, input: Tensor) -> Tensor:
-        if torch.compiler.is_compiling():
-            output: Tensor = torch.ops.headway.packed_linear(input, self._blocks, self._bias)
-            return output
-        return _packed_linear(input, self._blocks, self._bias)
+        output: Tensor = torch.ops.mkldnn._linear_pointwise(input, self._blocks, self._bias, "none", [], "")
+        return output
 
     def extra_repr(self) -> str:
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self._bias is not None}"

@@ -19,7 +19,6 @@ from torch import Tensor
 from headway.core.batch import SampledToken, StepPlan, StepResult
 from headway.core.sequence import Sequence as TokenSequence
 from headway.engine.attention import PagedBatch
-from headway.engine.compiled.step import CompiledStep
 from headway.engine.kv_cache import KvCache
 from headway.engine.load import LoadedModel
 from headway.engine.step_inputs import StepInputs, build_step_inputs
@@ -36,20 +35,15 @@ class TokenSampler(Protocol):
 class Runner:
     """The model, its pages and a sampler. If a step raises, the sequences and their page tables are as before."""
 
-    def __init__(
-        self, loaded: LoadedModel, cache: KvCache, sampler: TokenSampler, step: CompiledStep | None = None
-    ) -> None:
+    def __init__(self, loaded: LoadedModel, cache: KvCache, sampler: TokenSampler) -> None:
         self._model = loaded.model
         self._device = loaded.device
         self._cache = cache
         self._sampler = sampler
-        self._step = step
 
     def run(self, plan: StepPlan) -> StepResult:
         if not plan.chunks:
             return StepResult({})
-        if self._step is not None:
-            self._step.advance()
         logits = self.logits(build_step_inputs(plan, self._cache.page_size))
         sequences = [chunk.sequence for chunk in plan.chunks if chunk.is_sampled]
         if not sequences:

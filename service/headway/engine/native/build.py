@@ -62,11 +62,11 @@ def find_library(folder: Path, progress: Progress) -> Path:
     prebuilt = PREBUILT / _file_name(compiler="")
     if _is_whole(prebuilt):
         return prebuilt
-    compiler = find_compiler()
+    compiler = _compiler()
     library = folder / _file_name(_version(compiler))
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with turn(folder / "lock"):
+        with _lock(folder / "lock"):
             if not _is_whole(library):
                 progress("compiling the kernels for the CPU (once, some seconds)")
                 _build(compiler, library)
@@ -79,12 +79,11 @@ def prebuild() -> Path:
     """The library beside this module, for machines without a compiler. Raises ``BuildFailedError``."""
     library = PREBUILT / _file_name(compiler="")
     PREBUILT.mkdir(exist_ok=True)
-    _build(find_compiler(), library)
+    _build(_compiler(), library)
     return library
 
 
-def find_compiler() -> list[str]:
-    """Its command. Raises ``BuildFailedError``."""
+def _compiler() -> list[str]:
     if command := os.environ.get("CXX"):
         return shlex.split(command)
     for name in ("c++", "g++", "clang++"):
@@ -160,8 +159,7 @@ def _digest_file(library: Path) -> Path:
 
 
 @contextmanager
-def turn(path: Path) -> Iterator[None]:
-    """One process at a time."""
+def _lock(path: Path) -> Iterator[None]:
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)  # given back when the file is closed, also if this process dies
         yield
