@@ -131,9 +131,12 @@ async def join(open_lock: OpenLock) -> AsyncIterator[Join]:
 
     yield join_
     tasks += [member.holding for member in members if member.holding]
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    while tasks:
+        for task in tasks:
+            task.cancel()
+        # Before Python 3.12, `asyncio.wait_for` loses a cancellation that comes together with its result.
+        _, left = await asyncio.wait(tasks, timeout=0.5)
+        tasks = list(left)
 
 
 # -- the lock --------------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from headway.core.job import JobKey
 from headway.core.lease_actions import Action, CancelAnswer, Drop, Send, Settle, WriteDead, WriteEnd
 from headway.core.leases import Leases
 from headway.core.queued_job import QueuedJob
-from headway.core.records import End, Timings, Usage
+from headway.core.records import End, Timings
 from headway.roles.leader_telemetry import LeaderTelemetry
 from headway.roles.outbox import Outbox, Streams
 from headway.roles.supervisor import Supervisor
@@ -106,8 +106,8 @@ class QueueActions:
     async def _write_end(self, action: WriteEnd) -> None:
         job = action.job
         waited = max(0.0, self._clock.now() - job.arrival_seconds)
-        usage = Usage(completion_tokens=job.num_output_tokens)
-        end = End(action.finish_reason, action.error, usage, Timings(queue_seconds=waited))
+        # No usage: the log knows what was delivered, the last report of a lost worker is older.
+        end = End(action.finish_reason, action.error, timings=Timings(queue_seconds=waited))
         outcome = await append_end(self._logs, job.key, end, job.payload_hash)
         ended = outcome.state.end if outcome.result is EndResult.ALREADY_ENDED else None
         stored = end.finish_reason if ended is None else ended.finish_reason  # a worker may have been faster
