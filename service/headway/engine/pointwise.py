@@ -74,4 +74,4 @@ def _gated_shape(gate: Tensor, up: Tensor, activation: int) -> Tensor:
 
 @torch.library.register_fake("headway::rotary")
 def _rotary_shape(query: Tensor, key: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-    return tuple(heads.new_empty(heads.transpose(1, 2).shape) for heads in (query, key))  # type: ignore[return-value]
+    return query.new_empty(query.transpose(1, 2).shape), key.new_empty(key.transpose(1, 2).shape)
