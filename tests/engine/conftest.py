@@ -61,7 +61,7 @@ def kernels() -> NativeKernels:
         pytest.skip(str(exc))
 
 
-@pytest.fixture(params=["avx512_bf16", "avx512", "avx2", "portable"])
+@pytest.fixture(params=["avx512_bf16", "avx512_vnni", "avx512", "avx2", "portable"])
 def level(request: pytest.FixtureRequest, kernels: NativeKernels) -> Iterator[str]:
     """The test runs once with each instruction set that this CPU has."""
     if request.param not in kernels.levels:

@@ -32,12 +32,12 @@ from transformers.utils.logging import disable_progress_bar
 from headway.core.errors import EngineError, SettingError
 from headway.engine.attention import ATTENTION_NAME, LayerCall
 from headway.engine.builtin_models import BUILTIN_MODELS, builtin_gguf
-from headway.engine.config import AutoOrOff, Device, DType, EngineConfig
+from headway.engine.config import AutoOrOff, Device, DType, EngineConfig, Quantization
 from headway.engine.fusion import can_fuse, fuse
 from headway.engine.gguf import converted_folder
 from headway.engine.hub import announce_download
 from headway.engine.huge_pages import move_to_huge_pages
-from headway.engine.linear_choice import choose_linear
+from headway.engine.linear_choice import choose_int8, choose_linear
 from headway.engine.linears import BuildLinear, rewrite_linears
 from headway.engine.native.kernels import use_native_kernels
 
@@ -124,8 +124,7 @@ def prepare(
         model.set_experts_implementation("eager")
     _check_pattern(model, config)
     layers = _measure_layers(model, config)
-    if config.pack_weights is AutoOrOff.AUTO and (build := _choose_linear(model, config, progress)):
-        _pack_weights(model, build, progress)
+    _replace_linears(model, config, progress)
     _fuse(model, config, progress)
     return LoadedModel(
         model=model,
@@ -249,10 +248,6 @@ def _run_tokens(model: PreTrainedModel, num_tokens: int, measure: _Measure) -> N
     model(input_ids=torch.zeros_like(positions), position_ids=positions, **keywords)
 
 
-def _choose_linear(model: PreTrainedModel, config: EngineConfig, progress: Progress) -> BuildLinear | None:
-    return choose_linear(model.dtype, model.device, lambda: _load_native(config, progress))
-
-
 def _load_native(config: EngineConfig, progress: Progress) -> bool:
     return config.native_kernels is AutoOrOff.AUTO and use_native_kernels(cache_folder(config), progress)
 
@@ -264,11 +259,28 @@ def _fuse(model: PreTrainedModel, config: EngineConfig, progress: Progress) -> N
     progress(f"fused {fusion.num_norms} norms and {fusion.num_gates} gated MLPs")
 
 
-def _pack_weights(model: PreTrainedModel, build: BuildLinear, progress: Progress) -> None:
+def _replace_linears(model: PreTrainedModel, config: EngineConfig, progress: Progress) -> None:
+    arguments = (model.dtype, model.device, lambda: _load_native(config, progress))
+    if config.quantization is Quantization.INT8:
+        obstacle = _pack_weights(model, choose_int8(*arguments), progress)
+        if obstacle is not None:
+            raise SettingError("quantization", config.quantization, f"not for this model ({obstacle}); set it to off")
+    elif config.pack_weights is AutoOrOff.AUTO and (build := choose_linear(*arguments)):
+        obstacle = _pack_weights(model, build, progress)
+        if obstacle is not None:
+            progress(f"weights stay unpacked: {obstacle}")
+
+
+def _pack_weights(model: PreTrainedModel, build: BuildLinear, progress: Progress) -> str | None:
+    """Why the model stays as it is, if it does."""
     rewrite = rewrite_linears(model, lambda: _run_tokens(model, 2, _Measure()), build)
-    if rewrite.obstacle is not None:
-        progress(f"weights stay unpacked: {rewrite.obstacle}")
-        return
+    if rewrite.num_linears == 0:
+        return rewrite.obstacle or "it calls no linear layers"
     # Also because checkpoints are mapped, not read: all of a file counts as ours as long as one tensor lies in it.
     move_to_huge_pages([*model.parameters(), *model.buffers()])
-    progress(f"packed the weights of {rewrite.num_linears} linear layers, {rewrite.num_merged} of them merged")
+    size = sum(tensor.nbytes for tensor in [*model.parameters(), *model.buffers()])
+    progress(
+        f"packed the weights of {rewrite.num_linears} linear layers, {rewrite.num_merged} of them merged; "
+        f"all weights take {size / 1e6:.0f} MB"
+    )
+    return None

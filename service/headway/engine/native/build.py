@@ -35,12 +35,13 @@ TORCH = Path(torch.__file__).parent
 
 FLAGS = "-std=c++17 -O3 -fPIC -fvisibility=hidden -fno-math-errno -fno-trapping-math -w"
 X86_LEVELS = {
-    "avx512_bf16": "-mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512bf16 -mfma -mf16c",
+    "avx512_bf16": "-mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512bf16 -mavx512vnni -mfma -mf16c",
+    "avx512_vnni": "-mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mfma -mf16c",
     "avx512": "-mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c",
     "avx2": "-mavx2 -mfma -mf16c",
 }
 """Flags per instruction set; levels.cpp knows the same names."""
-OPS = ("op", "linear_op", "pointwise_op", "levels")
+OPS = ("op", "linear_op", "linear_int8_op", "pointwise_op", "levels")
 """Sources that are compiled once."""
 
 

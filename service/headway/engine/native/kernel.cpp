@@ -4,6 +4,7 @@
 #include "linear_tile.h"
 #include "plain_math.h"
 #include "pointwise.h"
+#include "quantize.h"
 #include "tile.h"
 #if defined(__AVX512BF16__) && defined(__AVX512BW__)
 #include "bfloat16_math.h"
@@ -32,14 +33,18 @@ using FastBFloat16 = BFloat16Math;
 using FastBFloat16 = PlainMath<BFloat16, float>;
 #endif
 
-void run_linear(const LinearProblem& problem, const LinearTask& task) { LinearTile(problem, task).run(); }
+template <class Words>
+void multiply_block(const LinearProblem& problem, const LinearTask& task) {
+  LinearTile<Words>(problem, task).run();
+}
 
 }  // namespace
 
 extern const Kernels HEADWAY_KERNELS;
 const Kernels HEADWAY_KERNELS = {
     attention<FastBFloat16>, attention<PlainMath<_Float16, float>>, attention<PlainMath<float, float>>,
-    attention<PlainMath<double, double>>, run_linear,
+    attention<PlainMath<double, double>>,
+    multiply_block<BFloat16Words>, multiply_block<Int8Words>, quantize_row,
     pointwise<BFloat16>, pointwise<float>};
 
 }  // namespace headway

@@ -6,17 +6,22 @@
 namespace headway {
 
 #if defined(__x86_64__)
-extern const Kernels kernels_avx512_bf16, kernels_avx512, kernels_avx2;
+extern const Kernels kernels_avx512_bf16, kernels_avx512_vnni, kernels_avx512, kernels_avx2;
 #endif
 extern const Kernels kernels_portable;
 
 namespace {
 
+#if defined(__x86_64__)
+bool has_vnni() { return __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bw"); }
+#endif
+
 const Level LEVELS[] = {
 // Best first.
 #if defined(__x86_64__)
     {"avx512_bf16", &kernels_avx512_bf16,
-     [] { return __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512bw"); }},
+     [] { return __builtin_cpu_supports("avx512bf16") && has_vnni(); }},
+    {"avx512_vnni", &kernels_avx512_vnni, has_vnni},
     {"avx512", &kernels_avx512, [] { return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw"); }},
     {"avx2", &kernels_avx2,
      [] { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c"); }},

@@ -10,7 +10,8 @@ namespace headway {
 // What kernel.cpp makes for one instruction set.
 struct Kernels {
   AttentionKernel bfloat16, float16, float32, float64;
-  LinearKernel linear;
+  LinearKernel linear, linear_int8;
+  QuantizeKernel quantize_row;
   PointwiseKernels pointwise_bfloat16, pointwise_float32;
 };
 

@@ -1,131 +1,24 @@
-// The linear op as torch calls it: checks, the division of the work into tasks, and the threads that take them.
-//
-// A task is one block of output columns for some rows: all rows, unless they are more than the second-level cache should
-// hold beside the block, or the blocks alone are too few for the threads. Each thread has a range of tasks of its own,
-// which follow each other in memory; one that has done its own takes from the others', so that a thread that the system
-// holds up holds up nothing but its own task.
+// The linear op in bfloat16 as torch calls it: checks, and the description of the problem.
 #include <torch/csrc/stable/library.h>
-#include <torch/csrc/stable/ops.h>
-#include <torch/csrc/stable/tensor.h>
-
-#include <algorithm>
-#include <atomic>
-#include <optional>
-#include <vector>
 
 #include "levels.h"
+#include "linear_arguments.h"
 
 namespace headway {
 namespace {
 
-using torch::headeronly::ScalarType;
-using torch::stable::Tensor;
-
-constexpr int64_t MAX_INPUT_BYTES = 256 << 10;   // of a task's rows
-constexpr int64_t MIN_ROWS = 16;                 // of a task, where rows are divided for the sake of the threads
-constexpr int64_t TASKS_PER_THREAD = 2;
-constexpr int64_t MIN_THREAD_WORK = 1 << 15;     // pairs times columns: below it, waking a thread costs more
-
-int64_t divide_up(int64_t number, int64_t unit) { return (number + unit - 1) / unit; }
-
-class LinearPlan {
- public:
-  LinearPlan(const LinearProblem& problem, LinearKernel kernel, int64_t num_threads)
-      : problem_(problem), kernel_(kernel) {
-    int64_t work = problem.num_pairs() * problem.out_features * divide_up(problem.num_rows, 8);
-    num_threads_ = std::max<int64_t>(1, std::min(num_threads, work / MIN_THREAD_WORK));
-    rows_per_task_ = choose_rows();
-    num_tasks_ = divide_up(problem.num_rows, rows_per_task_) * problem.num_blocks();
-    num_threads_ = std::min(num_threads_, num_tasks_);
-  }
-
-  void run() {
-    if (num_threads_ <= 1) {
-      for (int64_t task = 0; task < num_tasks_; ++task) run_task(task);
-      return;
-    }
-    std::vector<Range> ranges(num_threads_);
-    for (int64_t i = 0; i < num_threads_; ++i) ranges[i].next = num_tasks_ * i / num_threads_;
-    torch::stable::parallel_for(0, num_threads_, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t worker = begin; worker < end; ++worker)
-        for (int64_t i = 0; i < num_threads_; ++i) take_tasks(ranges, (worker + i) % num_threads_);
-    });
-  }
-
- private:
-  struct alignas(64) Range {
-    std::atomic<int64_t> next{0};
-  };
-
-  int64_t choose_rows() const {
-    int64_t bytes = problem_.num_rows * problem_.in_features * int64_t(sizeof(uint16_t));
-    int64_t for_cache = divide_up(bytes, MAX_INPUT_BYTES);
-    int64_t for_threads = divide_up(num_threads_ * TASKS_PER_THREAD, problem_.num_blocks());
-    if (num_threads_ == 1) for_threads = 1;
-    int64_t num_parts = std::max(for_cache, std::min(for_threads, divide_up(problem_.num_rows, MIN_ROWS)));
-    return divide_up(problem_.num_rows, num_parts);
-  }
-
-  void take_tasks(std::vector<Range>& ranges, int64_t range) {
-    int64_t end = num_tasks_ * (range + 1) / num_threads_;
-    for (int64_t task; (task = ranges[range].next.fetch_add(1, std::memory_order_relaxed)) < end;) run_task(task);
-  }
-
-  void run_task(int64_t index) {
-    int64_t num_blocks = problem_.num_blocks(), block = index % num_blocks;
-    int64_t first_row = index / num_blocks * rows_per_task_;
-    int64_t num_rows = std::min(rows_per_task_, problem_.num_rows - first_row);
-    kernel_(problem_, {first_row, num_rows, block, (block + 1) % num_blocks});
-  }
-
-  const LinearProblem& problem_;
-  LinearKernel kernel_;
-  int64_t num_threads_, rows_per_task_, num_tasks_;
-};
-
-void check(const Tensor& input, const Tensor& weight, int64_t out_features, const std::optional<Tensor>& bias) {
+Tensor linear(const Tensor& input, const Tensor& weight, int64_t out_features, const std::optional<Tensor>& bias) {
   STD_TORCH_CHECK(
       input.scalar_type() == ScalarType::BFloat16 && weight.scalar_type() == ScalarType::BFloat16,
       "headway::linear takes bfloat16");
-  STD_TORCH_CHECK(input.dim() >= 1, "headway::linear takes rows, not a number");
-  STD_TORCH_CHECK(weight.dim() == 4 && weight.is_contiguous(), "the weight is not packed");
-  STD_TORCH_CHECK(weight.size(2) == LINEAR_BLOCK && weight.size(3) == 2, "the weight is not packed for this kernel");
-  int64_t in_features = input.size(input.dim() - 1);
-  STD_TORCH_CHECK(in_features >= 1, "headway::linear takes rows of at least one element");
-  STD_TORCH_CHECK(
-      weight.size(1) == divide_up(in_features, 2), "rows of ", in_features, " elements do not fit the weight's ",
-      weight.size(1), " pairs");
-  STD_TORCH_CHECK(
-      out_features >= 1 && weight.size(0) == divide_up(out_features, LINEAR_BLOCK), "the weight has ", weight.size(0),
-      " blocks of columns, which are not those of ", out_features, " columns");
-  if (bias)
-    STD_TORCH_CHECK(
-        bias->scalar_type() == ScalarType::BFloat16 && bias->dim() == 1 && bias->size(0) == out_features &&
-            bias->is_contiguous(),
-        "the bias must be ", out_features, " bfloat16 in one piece");
-}
-
-// [rows, in_features], each row in one piece, at one distance.
-Tensor as_rows(const Tensor& input) {
-  int64_t last = input.dim() - 1;
-  Tensor rows = input;
-  if (last == 1 && input.stride(1) == 1) return rows;
-  rows = torch::stable::reshape(input, {-1, input.size(last)});
-  return rows.stride(1) == 1 ? rows : torch::stable::contiguous(rows);
-}
-
-Tensor linear(const Tensor& input, const Tensor& weight, int64_t out_features, const std::optional<Tensor>& bias) {
-  check(input, weight, out_features, bias);
-  std::vector<int64_t> shape;
-  for (int64_t i = 0; i + 1 < input.dim(); ++i) shape.push_back(input.size(i));
-  shape.push_back(out_features);
-  Tensor output = torch::stable::new_empty(input, shape);
+  check_shapes(input, weight, 2, out_features, bias);
+  Tensor output = new_output(input, out_features);
   if (output.numel() == 0) return output;
   Tensor rows = as_rows(input);
   LinearProblem problem{
-      static_cast<const uint16_t*>(rows.data_ptr()), rows.stride(0), static_cast<const uint32_t*>(weight.data_ptr()),
-      bias ? static_cast<const uint16_t*>(bias->data_ptr()) : nullptr, static_cast<uint16_t*>(output.data_ptr()),
-      rows.size(0), rows.size(1), out_features};
+      static_cast<const char*>(rows.data_ptr()), 2 * rows.stride(0), 2 * rows.size(1),
+      static_cast<const uint32_t*>(weight.data_ptr()), bias ? bias->data_ptr() : nullptr, output.data_ptr(),
+      NumberType::bfloat16, rows.size(0), out_features, nullptr, nullptr};
   LinearPlan(problem, kernels_in_use().linear, torch::stable::get_num_threads()).run();
   return output;
 }

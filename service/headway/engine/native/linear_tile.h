@@ -1,41 +1,25 @@
-// A linear layer in bfloat16, a block of output columns at a time.
+// A linear layer, a block of output columns at a time.
 //
-// The weights were packed for this loop (engine/native_linear.py): for each pair of inputs, the pairs of weights of 32
-// output columns, side by side. So a step reads 128 bytes that follow the last 128, multiplies them with one pair of
-// each row, and sums in floats:
+// The weights were packed for this loop (engine/native_linear.py, engine/int8_linear.py): for each word of inputs, the
+// words of weights of 32 output columns, side by side. So a step reads 128 bytes that follow the last 128, multiplies
+// them with one word of each row, and sums:
 //
-//   block  [num_pairs, 32 columns]  one stream from memory
-//   input  [rows, num_pairs]        one pair per row and step, given to all lanes
+//   block  [num_words, 32 columns]  one stream from memory
+//   input  [rows, num_words]        one word per row and step, given to all lanes
 //   sums   [rows, 32 columns]       in registers until the end, then bias, rounding and the only write
 //
 // With few rows the memory sets the pace, with many the multipliers: the tile has as many rows as the registers hold
 // sums for. Rows beyond one tile find the block in the second-level cache; meanwhile the next block is fetched.
 #pragma once
 
-#if defined(__AVX512BF16__)
-#include <immintrin.h>
-#endif
-
+#include <type_traits>
 #include <utility>
 
-#include "linear_problem.h"
+#include "linear_words.h"
 #include "plain_math.h"
 
 namespace headway {
 namespace {
-
-// Rows of a tile: twice as many vectors of sums, and what else the registers must hold.
-#if defined(__AVX512BF16__)
-constexpr int64_t LINEAR_ROWS = 14;
-#elif defined(__AVX512F__)
-constexpr int64_t LINEAR_ROWS = 11;
-#else
-constexpr int64_t LINEAR_ROWS = 2;
-#endif
-
-// Up to so many, the memory sets the pace and the CPU's own read-ahead does best; with more, fetching the next block
-// early hides the reading behind the arithmetic.
-constexpr int64_t LINEAR_LOW_ROWS = LINEAR_ROWS / 3;
 
 // A tile's rows of inputs may take so much of the first-level cache (32 KiB or more); but with fewer rows than these,
 // weights would be read again more often than the arithmetic takes.
@@ -44,17 +28,7 @@ constexpr int64_t LINEAR_LEAST_HEIGHT = 8;
 
 constexpr int64_t LINEAR_VECTORS = LINEAR_BLOCK / lanes<float>;
 
-// sum + both products of each lane's pair with one pair.
-inline Vector<float> add_products(Vector<float> sum, Vector<uint32_t> weights, uint32_t inputs) {
-#if defined(__AVX512BF16__)
-  return (Vector<float>)_mm512_dpbf16_ps((__m512)sum, (__m512bh)weights, (__m512bh)_mm512_set1_epi32(int(inputs)));
-#else
-  BFloat16 low{uint16_t(inputs)}, high{uint16_t(inputs >> 16)};
-  sum += (Vector<float>)(weights << 16) * float(low);
-  return sum + (Vector<float>)(weights & 0xFFFF0000u) * float(high);
-#endif
-}
-
+template <class Words>
 class LinearTile {
  public:
   LinearTile(const LinearProblem& problem, const LinearTask& task) : problem_(problem), task_(task) {}
@@ -65,18 +39,24 @@ class LinearTile {
     int64_t num_tiles = (left + height - 1) / height;
     fetch_step_ = LINEAR_BLOCK * sizeof(uint32_t) / num_tiles;
     for (int64_t tile = 0; tile < num_tiles; ++tile) {
-      int64_t rows = minimum(height, tile + 1 < num_tiles ? left - LINEAR_LOW_ROWS - 1 : left);
-      fetch_ = reinterpret_cast<const char*>(block(task_.next_block)) + tile * fetch_step_ * problem_.num_pairs();
-      run_rows(task_.first_row + task_.num_rows - left, rows, std::make_index_sequence<LINEAR_ROWS>());
+      int64_t rows = minimum(height, tile + 1 < num_tiles ? left - LOW_ROWS - 1 : left);
+      fetch_ = reinterpret_cast<const char*>(block(task_.next_block)) + tile * fetch_step_ * problem_.num_words();
+      run_rows(task_.first_row + task_.num_rows - left, rows, std::make_index_sequence<Words::ROWS>());
       left -= rows;
     }
   }
 
  private:
+  using Sum = typename Words::Sum;
+
+  // Up to so many rows, the memory sets the pace and the CPU's own read-ahead does best; with more, fetching the next
+  // block early hides the reading behind the arithmetic.
+  static constexpr int64_t LOW_ROWS = Words::ROWS / 3;
+
   // As many rows as the registers hold, but no more than stay in the first-level cache from one block to the next.
   int64_t tile_height() const {
-    int64_t cached = LINEAR_CACHED_BYTES / (problem_.in_features * int64_t(sizeof(uint16_t)));
-    return minimum(LINEAR_ROWS, cached > LINEAR_LEAST_HEIGHT ? cached : LINEAR_LEAST_HEIGHT);
+    int64_t cached = LINEAR_CACHED_BYTES / problem_.row_bytes;
+    return minimum(Words::ROWS, cached > LINEAR_LEAST_HEIGHT ? cached : LINEAR_LEAST_HEIGHT);
   }
 
   template <size_t... SMALLER>
@@ -86,60 +66,108 @@ class LinearTile {
     (this->*BY_ROWS[num_rows - 1])(first_row);
   }
 
-  const uint32_t* block(int64_t index) const { return problem_.weight + index * problem_.num_pairs() * LINEAR_BLOCK; }
+  const uint32_t* block(int64_t index) const { return problem_.weight + index * problem_.num_words() * LINEAR_BLOCK; }
 
   template <int ROWS>
   void multiply(int64_t first_row) {
-    Vector<float> sums[ROWS][LINEAR_VECTORS] = {};
-    const uint16_t* input = problem_.input + first_row * problem_.input_stride;
-    const uint32_t* weights = block(task_.block);
-    int64_t whole = problem_.in_features / 2, stride = problem_.input_stride;
-    const char* fetch = fetch_;
-    for (int64_t pair = 0; pair < whole; ++pair, weights += LINEAR_BLOCK, fetch += fetch_step_) {
-      if (ROWS > LINEAR_LOW_ROWS) {
+    Vector<float> totals[ROWS][LINEAR_VECTORS] = {};
+    int64_t whole = problem_.row_bytes / 4;
+    for (int64_t word = 0, group = 0; word < whole; word += Words::GROUP, ++group)
+      sum_words<ROWS>(first_row, group, word, minimum(whole, word + Words::GROUP), totals);
+    if (problem_.row_bytes % 4) sum_last<ROWS>(first_row, whole, totals);
+    for (int row = 0; row < ROWS; ++row) finish(first_row + row, totals[row]);
+  }
+
+  template <int ROWS>
+  inline __attribute__((always_inline)) void sum_words(
+      int64_t first_row, int64_t group, int64_t begin, int64_t end, Vector<float> (&totals)[ROWS][LINEAR_VECTORS]) {
+    Sum sums[ROWS][LINEAR_VECTORS];
+    for (int row = 0; row < ROWS; ++row)
+      for (int i = 0; i < LINEAR_VECTORS; ++i)
+        sums[row][i] = Words::begin_group(problem_, first_row + row, group, totals[row][i]);
+    const char* input = problem_.input + first_row * problem_.row_stride;
+    const uint32_t* weights = block(task_.block) + begin * LINEAR_BLOCK;
+    const char* fetch = fetch_ + begin * fetch_step_;
+    int64_t stride = problem_.row_stride;
+    for (int64_t word = begin; word < end; ++word, weights += LINEAR_BLOCK, fetch += fetch_step_) {
+      if (ROWS > LOW_ROWS) {
         __builtin_prefetch(fetch, 0, 2);
         __builtin_prefetch(fetch + fetch_step_ / 2, 0, 2);
       }
       step<ROWS>(sums, weights, [&](int row) {
         uint32_t inputs;
-        std::memcpy(&inputs, input + row * stride + 2 * pair, sizeof(inputs));
+        std::memcpy(&inputs, input + row * stride + 4 * word, sizeof(inputs));
         return inputs;
       });
     }
-    if (problem_.in_features % 2)  // what lies behind a row's last element is not ours
-      step<ROWS>(sums, weights, [&](int row) { return uint32_t(input[row * stride + 2 * whole]); });
-    for (int row = 0; row < ROWS; ++row) finish(first_row + row, sums[row]);
+    for (int row = 0; row < ROWS; ++row)
+      for (int i = 0; i < LINEAR_VECTORS; ++i)
+        totals[row][i] = Words::end_group(problem_, first_row + row, group, totals[row][i], sums[row][i]);
+  }
+
+  // Half a word, of bfloat16: what lies behind a row's last element is not ours.
+  template <int ROWS>
+  void sum_last(int64_t first_row, int64_t word, Vector<float> (&totals)[ROWS][LINEAR_VECTORS]) {
+    if constexpr (std::is_same_v<Sum, Vector<float>>) {
+      const char* input = problem_.input + first_row * problem_.row_stride + 4 * word;
+      step<ROWS>(totals, block(task_.block) + word * LINEAR_BLOCK, [&](int row) {
+        uint16_t last;
+        std::memcpy(&last, input + row * problem_.row_stride, sizeof(last));
+        return uint32_t(last);
+      });
+    }
   }
 
   template <int ROWS, class Read>
-  static void step(Vector<float> (&sums)[ROWS][LINEAR_VECTORS], const uint32_t* weights, Read read) {
+  static void step(Sum (&sums)[ROWS][LINEAR_VECTORS], const uint32_t* weights, Read read) {
     Vector<uint32_t> right[LINEAR_VECTORS];
     for (int i = 0; i < LINEAR_VECTORS; ++i) right[i] = load(weights + i * lanes<float>);
     for (int row = 0; row < ROWS; ++row) {
       uint32_t inputs = read(row);
-      for (int i = 0; i < LINEAR_VECTORS; ++i) sums[row][i] = add_products(sums[row][i], right[i], inputs);
+      for (int i = 0; i < LINEAR_VECTORS; ++i) sums[row][i] = Words::add_products(sums[row][i], right[i], inputs);
     }
   }
 
-  void finish(int64_t row, const Vector<float>* sums) const {
+  void finish(int64_t row, const Vector<float>* totals) const {
     int64_t column = task_.block * LINEAR_BLOCK;
-    uint16_t* output = problem_.output + row * problem_.out_features;
     for (int i = 0; i < LINEAR_VECTORS && column < problem_.out_features; ++i, column += lanes<float>) {
-      int64_t count = problem_.out_features - column;
-      count = count < lanes<float> ? count : lanes<float>;
-      Vector<uint32_t> bits = rounded_lanes(problem_.bias ? sums[i] + bias(column, count) : sums[i]);
-      auto narrow = __builtin_convertvector(bits, HalfVector);
-      if (count == lanes<float>)
-        std::memcpy(output + column, &narrow, sizeof(narrow));
+      int64_t count = minimum(problem_.out_features - column, lanes<float>);
+      Vector<float> numbers = Words::value(problem_, column, count, totals[i]);
+      if (problem_.output_type == NumberType::bfloat16)
+        write<uint16_t>(row, column, count, numbers);
       else
-        std::memcpy(output + column, &narrow, count * sizeof(uint16_t));
+        write<float>(row, column, count, numbers);
     }
   }
 
-  Vector<float> bias(int64_t column, int64_t count) const {
-    Vector<uint32_t> bits{};
-    for (int64_t i = 0; i < count; ++i) bits[i] = uint32_t(problem_.bias[column + i]) << 16;
-    return (Vector<float>)bits;
+  template <class Stored>
+  void write(int64_t row, int64_t column, int64_t count, Vector<float> numbers) const {
+    Stored* output = static_cast<Stored*>(problem_.output) + row * problem_.out_features + column;
+    if (problem_.bias) numbers += widened(static_cast<const Stored*>(problem_.bias) + column, count);
+    auto stored = narrowed<Stored>(numbers);
+    if (count == lanes<float>)
+      std::memcpy(output, &stored, sizeof(stored));
+    else
+      std::memcpy(output, &stored, count * sizeof(Stored));
+  }
+
+  template <class Stored>
+  static auto narrowed(Vector<float> numbers) {
+    if constexpr (sizeof(Stored) == 2)
+      return __builtin_convertvector(rounded_lanes(numbers), HalfVector);
+    else
+      return numbers;
+  }
+
+  template <class Stored>
+  static Vector<float> widened(const Stored* from, int64_t count) {
+    Vector<float> numbers{};
+    for (int64_t i = 0; i < count; ++i)
+      if constexpr (sizeof(Stored) == 2)
+        numbers[i] = float(BFloat16{from[i]});
+      else
+        numbers[i] = from[i];
+    return numbers;
   }
 
   typedef uint16_t HalfVector __attribute__((vector_size(32)));
