@@ -140,11 +140,18 @@ def _check(options: BenchOptions) -> None:
         else:
             check_target(opponent)
     if options.json_path is not None:
-        try:
-            with tempfile.TemporaryFile(dir=options.json_path.parent), options.json_path.open("a"):
-                pass
-        except OSError as exc:
-            raise BenchError(f"the report cannot be written to {options.json_path}: {exc.strerror}") from exc
+        _check_writable(options.json_path)
+
+
+def _check_writable(path: Path) -> None:
+    """Raises `BenchError`; leaves nothing behind."""
+    try:
+        if path.exists():
+            path.open("r+b").close()
+        else:
+            tempfile.TemporaryFile(dir=path.parent).close()
+    except OSError as exc:
+        raise BenchError(f"the report cannot be written to {path}: {exc.strerror}") from exc
 
 
 def _open(opponent: Opponent, model_source: str, settings: Settings, say: Say) -> AbstractContextManager[System]:
