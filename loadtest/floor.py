@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 
 from headway.engine.config import EngineConfig
 from headway.engine.process import child_environment
-from loadtest.systems import BenchError
+from loadtest.errors import BenchError
 
 
 @dataclass(frozen=True, slots=True)

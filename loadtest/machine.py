@@ -53,9 +53,27 @@ class CpuClock:
         return seconds
 
 
+def session_cpu_seconds(session_id: int) -> float:
+    """Of all processes of a session that live, children included."""
+    seconds = 0.0
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            fields = _stat(folder.name)
+            seconds += _spent(fields) if int(fields[3]) == session_id else 0.0
+    return seconds
+
+
 def _cpu_seconds(pid: int) -> float:
-    # "pid (name) state …": the name may hold spaces and brackets. utime and stime are fields 14 and 15 of proc(5).
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return _spent(_stat(pid))
+
+
+def _stat(pid: int | str) -> list[str]:
+    # "pid (name) state …": the name may hold spaces and brackets. Fields from the third of proc(5) on.
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+
+
+def _spent(fields: list[str]) -> float:
+    """utime and stime: fields 14 and 15."""
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 

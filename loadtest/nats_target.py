@@ -1,41 +1,124 @@
 """The whole path: a client's jobs over NATS to the queue, by lease to the worker, and tokens back over NATS.
 
-The queue, the worker's I/O side and the load generator share this process (as under ``headway up``); the engine and
-nats-server are processes of their own.
+Every part is a process of its own, as in a cluster: nats-server, the queue, the worker and its engine. The client of
+all requests is this process.
 """
 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 from headway import Client
-from headway.engine.messages import StepReport
-from headway.roles.local import LocalRole
+from headway.broker.embedded import EmbeddedNats
+from headway.core.election import ElectionKind
+from headway.settings import Settings
+from loadtest.child import Child
 from loadtest.machine import CpuClock
-from loadtest.recording import Recording, StepLog, Timeline
+from loadtest.recording import Recording, Timeline
 from loadtest.requests import Request
+from loadtest.role_child import Ask, StartQueue, StartWorker, open_role
 
 TENANT = "loadtest"
+ANY_PORT = "127.0.0.1:0"
+CHECK_SECONDS = 0.5
+"""Between two looks at whether all processes still live."""
 
 
-async def run_on_nats(local: LocalRole, model: str, requests: Sequence[Request], due_at: Sequence[float]) -> Recording:
-    """Returns when every request has ended; nobody else may use ``local`` meanwhile."""
-    timelines = [Timeline(due, request.num_output_tokens) for request, due in zip(requests, due_at, strict=True)]
-    cpu = CpuClock({"headway": os.getpid(), "engine": local.worker.engine.pid, "nats-server": local.nats.pid})
-    log = StepLog(first=local.worker.stats)
-    local.worker.on_report = log.add
-    started = time.monotonic()
-    async with Client.connect(local.nats.url, tenant=TENANT, model=model) as client, asyncio.TaskGroup() as tasks:
-        for request, timeline in zip(requests, timelines, strict=True):
-            tasks.create_task(_run_one(client, request, timeline, started), name=f"request due at {timeline.due_at}")
-    local.worker.on_report = _ignore
-    return Recording(timelines, log, cpu.elapsed())
+@contextmanager
+def open_path(settings: Settings, say: Callable[[str], None]) -> Iterator[WholePath]:
+    """Serves when this returns. Raises ``HeadwayError``."""
+    with ExitStack() as parts:
+        loop = parts.enter_context(asyncio.Runner())
+        folder = parts.enter_context(tempfile.TemporaryDirectory(prefix="headway-bench-"))
+        nats = EmbeddedNats(Path(folder))
+        say("starting nats-server")
+        loop.run(nats.start())
+        parts.callback(lambda: loop.run(nats.stop()))
+        settings = _beside_others(settings, nats.url)
+        say("starting the queue")
+        queue, lease_address = parts.enter_context(open_role(StartQueue(settings), say))
+        say("starting the engine")
+        lease = dataclasses.replace(settings.lease, lease_address=lease_address)
+        start = StartWorker(dataclasses.replace(settings, lease=lease))
+        worker, engine_pid = parts.enter_context(open_role(start, say))
+        yield WholePath(loop, nats, settings.engine.served_model, queue, worker, engine_pid)
 
 
-async def _run_one(client: Client, request: Request, timeline: Timeline, started: float) -> None:
+def _beside_others(settings: Settings, nats_url: str) -> Settings:
+    """Nobody else's ports, and nobody else to elect."""
+    return dataclasses.replace(
+        settings,
+        broker=dataclasses.replace(settings.broker, nats_url=nats_url),
+        lease=dataclasses.replace(settings.lease, lease_listen=ANY_PORT, health_listen=ANY_PORT),
+        telemetry=dataclasses.replace(settings.telemetry, metrics_listen=ANY_PORT),
+        roles=dataclasses.replace(settings.roles, models=(settings.engine.served_model,)),
+        election=dataclasses.replace(settings.election, election=ElectionKind.NONE),
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class WholePath:
+    """All that was started, and the event loop in which the client runs."""
+
+    loop: asyncio.Runner
+    nats: EmbeddedNats
+    model: str
+    queue: Child
+    worker: Child
+    engine_pid: int
+
+    @property
+    def process_ids(self) -> dict[str, int | None]:
+        return {
+            "client": os.getpid(),
+            "nats-server": self.nats.pid,
+            "queue": self.queue.pid,
+            "worker": self.worker.pid,
+            "engine": self.engine_pid,
+        }
+
+    def run(self, requests: Sequence[Request], due_at: Sequence[float]) -> Recording:
+        """Nobody else may use it meanwhile."""
+        timelines = [Timeline(due, request.num_output_tokens) for request, due in zip(requests, due_at, strict=True)]
+        self.worker.ask(Ask.BEGIN)
+        cpu = CpuClock(self.process_ids)
+        self.loop.run(self._send_all(requests, timelines))
+        cpu_seconds = cpu.elapsed()
+        return Recording(timelines, self.worker.ask(Ask.STEPS), cpu_seconds)
+
+    async def _send_all(self, requests: Sequence[Request], timelines: Sequence[Timeline]) -> None:
+        started = time.monotonic()
+        watching = asyncio.create_task(self._watch(), name="bench:watch")
+        async with Client.connect(self.nats.url, tenant=TENANT, model=self.model) as client:
+            sending = asyncio.gather(
+                *(
+                    _send(client, request, timeline, started)
+                    for request, timeline in zip(requests, timelines, strict=True)
+                )
+            )
+            await asyncio.wait((watching, sending), return_when=asyncio.FIRST_COMPLETED)
+            for part in (sending, watching):
+                part.cancel()
+            if watching.done():
+                watching.result()
+            await sending
+
+    async def _watch(self) -> None:
+        """Raises if a process ends, whose answers would be waited for for ever."""
+        while True:
+            for child in (self.queue, self.worker):
+                child.check()
+            await asyncio.sleep(CHECK_SECONDS)
+
+
+async def _send(client: Client, request: Request, timeline: Timeline, started: float) -> None:
     await asyncio.sleep(started + timeline.due_at - time.monotonic())
     sampling = request.sampling
     stream = client.submit(
@@ -50,7 +133,3 @@ async def _run_one(client: Client, request: Request, timeline: Timeline, started
         timeline.receive(len(chunk.token_ids), now)
         if chunk.finish_reason is not None:
             timeline.end(chunk.finish_reason, now)
-
-
-def _ignore(report: StepReport) -> None:
-    pass

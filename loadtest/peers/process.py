@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from enum import StrEnum
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,57 +16,34 @@ import loadtest
 from headway.core.job import FinishReason
 from headway.engine.builtin_models import BUILTIN_MODELS, builtin_gguf
 from headway.engine.config import EngineConfig
+from loadtest.errors import BenchError
+from loadtest.machine import session_cpu_seconds
+from loadtest.peers.catalogue import Peer, Weights
 from loadtest.peers.install import peer_python
 from loadtest.peers.protocol import Answer, Task, TaskRequest, Times
 from loadtest.recording import Recording, StepLog, Timeline
 from loadtest.requests import Request
-from loadtest.systems import BenchError
 
-STOP_SECONDS = 20.0
-
-
-class Peer(StrEnum):
-    VLLM = "vllm"
-    LLAMACPP = "llamacpp"
-    """Its bf16 weights."""
-    LLAMACPP_Q8 = "llamacpp-q8"
-    """Eight-bit weights."""
-    TRANSFORMERS = "transformers"
-
-    @property
-    def environment(self) -> Path:
-        """The interpreter that it runs in."""
-        if self is Peer.TRANSFORMERS:
-            return Path(sys.executable)
-        return peer_python("llamacpp" if self is Peer.LLAMACPP_Q8 else self)
+STOP_SECONDS = 5.0
+"""From the end of its input to SIGKILL."""
+NUM_LOG_LINES = 20
 
 
 @contextmanager
 def open_peer(peer: Peer, model_source: str, config: EngineConfig) -> Iterator[PeerProcess]:
     """Ready when this returns. Raises `BenchError` if it is not installed or does not start."""
-    python = peer.environment
-    if not python.is_file():
-        raise BenchError(f"{peer} is not installed; run: python -m loadtest.peers.install {python.parent.parent.name}")
+    peer.check()
+    model = _gguf(config) if peer.weights is Weights.GGUF else model_source
     with tempfile.TemporaryDirectory(prefix="headway-peer-") as path:
         # A folder with this package and nothing else: a peer must find its own libraries, not ours.
         (Path(path) / "loadtest").symlink_to(Path(loadtest.__file__).parent)
-        process = PeerProcess(peer, [str(python), "-m", *_runner(peer, model_source, config)], Path(path))
+        command = [str(peer.python), "-m", f"loadtest.peers.{peer.runner}", model, *peer.arguments]
+        process = PeerProcess(peer.name, command, Path(path), preloads(peer))
         try:
             process.wait_until_ready()
             yield process
         finally:
             process.close()
-
-
-def _runner(peer: Peer, model_source: str, config: EngineConfig) -> list[str]:
-    """The runner's module and its arguments."""
-    match peer:
-        case Peer.LLAMACPP:
-            return ["loadtest.peers.llamacpp_runner", _gguf(config), "--data-type", "bf16"]
-        case Peer.LLAMACPP_Q8:
-            return ["loadtest.peers.llamacpp_runner", _gguf(config), "--data-type", "q8_0"]
-        case Peer.VLLM | Peer.TRANSFORMERS:
-            return [f"loadtest.peers.{peer}_runner", model_source]
 
 
 def _gguf(config: EngineConfig) -> str:
@@ -79,10 +55,14 @@ def _gguf(config: EngineConfig) -> str:
 
 
 class PeerProcess:
-    """Its standard error goes to a file in ``folder``, whose end is shown if it dies."""
+    """Its standard error goes to a file in ``folder``, whose end is shown if it dies.
 
-    def __init__(self, peer: Peer, command: Sequence[str], folder: Path) -> None:
-        self.peer = peer
+    It and its children are a session of their own, which only gets the CPU while it is measured: some libraries look
+    for work all the time, and others' turns must not pay for that.
+    """
+
+    def __init__(self, name: str, command: Sequence[str], folder: Path, environment: dict[str, str]) -> None:
+        self.name = name
         self.facts: dict[str, Any] = {}
         """What it said of itself when it was ready."""
         self._log = folder / "stderr"
@@ -93,11 +73,13 @@ class PeerProcess:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                env={**os.environ, "PYTHONPATH": str(folder), "HF_HUB_OFFLINE": "1"} | preloads(peer),
+                env={**os.environ, "PYTHONPATH": str(folder), "HF_HUB_OFFLINE": "1", **environment},
+                start_new_session=True,
             )
 
     def wait_until_ready(self) -> None:
         self.facts = json.loads(self._read())["ready"]
+        self._signal(signal.SIGSTOP)
 
     def run(self, requests: Sequence[Request], due_at: Sequence[float]) -> Recording:
         task = Task(
@@ -106,38 +88,50 @@ class PeerProcess:
                 for request, due in zip(requests, due_at, strict=True)
             ]
         )
-        assert self._process.stdin is not None
-        self._process.stdin.write(task.to_line())
-        self._process.stdin.flush()
-        times = Answer.from_line(self._read()).times
-        return Recording(
-            [_timeline(request, times) for request, times in zip(task.requests, times, strict=True)], StepLog(), {}
-        )
+        spent = session_cpu_seconds(self._process.pid)
+        self._signal(signal.SIGCONT)
+        times = self._ask(task).times
+        self._signal(signal.SIGSTOP)
+        timelines = [_timeline(request, times) for request, times in zip(task.requests, times, strict=True)]
+        return Recording(timelines, StepLog(), {self.name: session_cpu_seconds(self._process.pid) - spent})
 
     def close(self) -> None:
-        """It ends with its input; killed if it does not."""
+        """It ends with its input; killed with all its children if it does not."""
+        self._signal(signal.SIGCONT)
         assert self._process.stdin is not None
-        self._process.stdin.close()
-        try:
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
+        with suppress(subprocess.TimeoutExpired):
             self._process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        self._signal(signal.SIGKILL)
+        self._process.wait()
+
+    def _ask(self, task: Task) -> Answer:
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):
+            self._process.stdin.write(task.to_line())
+            self._process.stdin.flush()
+        return Answer.from_line(self._read())
+
+    def _signal(self, number: signal.Signals) -> None:
+        """To all of its session that still live."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, number)
 
     def _read(self) -> str:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            last = self._log.read_text(errors="replace").splitlines()[-20:]
-            raise BenchError(f"{self.peer} ended: " + "\n".join(last))
+            last = self._log.read_text(errors="replace").splitlines()[-NUM_LOG_LINES:]
+            raise BenchError(f"{self.name} ended: " + "\n".join(last))
         return line
 
 
 def preloads(peer: Peer) -> dict[str, str]:
     """What vLLM's documentation has its users preload on a CPU, as far as it is installed."""
-    if peer is not Peer.VLLM:
+    if peer.environment != "vllm":
         return {}
-    libraries = [*peer_python(peer).parent.parent.glob("lib/libiomp5.so"), *_tcmalloc()]
+    libraries = [*peer_python(peer.environment).parent.parent.glob("lib/libiomp5.so"), *_tcmalloc()]
     return {"LD_PRELOAD": ":".join(map(str, libraries))} if libraries else {}
 
 

@@ -10,14 +10,18 @@ This file is imported by peers in which Headway is not installed: nothing but th
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import signal
 import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
-from typing import IO, Any, Protocol
+from typing import IO, Any, Protocol, TextIO
+
+PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True)
@@ -79,11 +83,19 @@ def serve(run: Callable[[Task], Answer], answers: IO[str], facts: dict[str, Any]
         answers.flush()
 
 
-def take_stdout() -> IO[str]:
-    """The stream for answers. What anything else prints goes to standard error from now on."""
+def begin() -> TextIO:
+    """The stream for answers. What anything else prints goes to standard error from now on, and this process ends when
+    its parent does."""
+    die_with_parent()
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     return answers
+
+
+def die_with_parent() -> None:
+    """However it ends, even if this process is stopped then (Linux; elsewhere only the end of the input tells)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class Stepped(Protocol):

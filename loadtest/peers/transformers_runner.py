@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from functools import partial
 
-from loadtest.peers.protocol import TaskRequest, drive, serve, take_stdout
+from loadtest.peers.protocol import TaskRequest, begin, drive, serve
 
 PAGE_SIZE = 32
 MAX_BATCH_TOKENS = 512
@@ -66,7 +66,7 @@ class TransformersEngine:
 
 
 def main() -> None:
-    answers = take_stdout()
+    answers = begin()
     engine = TransformersEngine(sys.argv[1])
     import transformers
 

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from functools import partial
 
-from loadtest.peers.protocol import TaskRequest, drive, serve, take_stdout
+from loadtest.peers.protocol import TaskRequest, begin, drive, serve
 
 MAX_NUM_SEQS = 64
 MAX_NUM_BATCHED_TOKENS = 2048
@@ -59,7 +59,7 @@ class VllmEngine:
 
 
 def main() -> None:
-    answers = take_stdout()
+    answers = begin()
     engine = VllmEngine(sys.argv[1])
     import vllm
 

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tokenizers import Tokenizer, models
-from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedTokenizerFast
+from transformers import AutoModelForCausalLM, LlamaConfig
 
 from headway.engine import attention
 from headway.engine.attention import ATTENTION_NAME
@@ -18,18 +17,7 @@ from headway.engine.load import LoadedModel, cache_folder, load_model, prepare
 from headway.engine.native.build import BuildFailedError, find_library
 from headway.engine.native.kernels import NativeKernels, load_native, use_native_kernels
 from headway.engine.paged_reference import paged_attention_reference
-
-TINY_LLAMA = {
-    "vocab_size": 64,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 256,
-    "bos_token_id": 1,
-    "eos_token_id": [2, 3],
-}
+from tests.tiny_llama import save_tiny_llama
 
 
 @pytest.fixture(scope="session")
@@ -83,11 +71,7 @@ def several_threads() -> Iterator[None]:
 @pytest.fixture
 def tiny_llama(tmp_path: Path) -> Path:
     """A tiny Llama as it would come from the hub: safetensors, in float32."""
-    model = AutoModelForCausalLM.from_config(LlamaConfig(**TINY_LLAMA, dtype="float32"))
-    model.save_pretrained(tmp_path)
-    words = models.WordLevel({f"w{i}": i for i in range(64)}, unk_token="w0")
-    PreTrainedTokenizerFast(tokenizer_object=Tokenizer(words), eos_token="w2").save_pretrained(tmp_path)
-    return tmp_path
+    return save_tiny_llama(tmp_path)
 
 
 @pytest.fixture(scope="session")

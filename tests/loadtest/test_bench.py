@@ -38,7 +38,7 @@ def bench(*arguments: object) -> Result:
     [
         (["--target", "engine"], {"engine"}),
         (["--target", "engine", "--arrivals", "poisson", "--rate", "20"], {"engine"}),
-        (["--target", "nats"], {"headway", "engine", "nats-server"}),
+        (["--target", "nats"], {"client", "nats-server", "queue", "worker", "engine"}),
     ],
     ids=["engine", "engine-poisson", "nats"],
 )
@@ -91,26 +91,54 @@ def test_a_peer_does_the_same_work_in_turns(workload, tmp_path):
     assert "headway / transformers" in result.output
 
 
+@pytest.mark.usefixtures("small_engine")
+def test_a_load_is_a_share_of_what_each_system_can_take(workload, tmp_path):
+    out = tmp_path / "out.json"
+    arguments = ["--arrivals", "poisson", "--load", "0.5", "--runs", "1", "--peers", "nats"]
+    result = bench(*arguments, "--workload", workload, "--json", out)
+    assert result.exit_code == 0, result.output
+    report = json.loads(out.read_text())
+    path = report["peers"]["nats"]
+    assert report["load"] == 0.5
+    assert report["rate"] == pytest.approx(0.5 * 3 / report["bursts"][0]["duration_seconds"])
+    assert path["runs"][0]["rate"] == pytest.approx(0.5 * 3 / path["bursts"]["runs"][0]["duration_seconds"])
+    assert path["same_rate"]["runs"][0]["rate"] == path["runs"][0]["rate"]
+    assert "each at 50% of its own capacity" in result.output
+    assert "both at 50% of nats's" in result.output
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["--arrivals", "poisson"], "rate"),
-        (["--peers", "sglang"], "--peers"),
+        (["--arrivals", "poisson", "--rate", "0"], "--rate"),
+        (["--rate", "2"], "--arrivals poisson"),
+        (["--arrivals", "poisson", "--rate", "2", "--load", "0.5"], "exclude"),
+        (["--peers", "sglang"], "sglang"),
+        (["--peers", "engine"], "with itself"),
         (["--workload", "nowhere.json"], "nowhere.json"),
         (["--runs", "0"], "--runs"),
+        (["--json", "nowhere/out.json"], "nowhere/out.json"),
+        (["--json", "/proc/out.json"], "/proc/out.json"),
     ],
 )
-def test_what_cannot_be_run_is_said_before_anything_starts(arguments, complaint):
+def test_what_cannot_be_run_is_said_before_anything_starts(arguments, complaint, monkeypatch):
+    monkeypatch.setattr("loadtest.bench.measure_floor", lambda config: pytest.fail("something was started"))
     result = bench(*arguments)
     assert result.exit_code != 0
     assert complaint in result.output + str(result.exception)
 
 
-@pytest.mark.usefixtures("small_engine")
 def test_a_peer_that_is_not_installed_is_named_with_its_remedy(workload, monkeypatch, tmp_path):
+    monkeypatch.setattr("loadtest.bench.measure_floor", lambda config: pytest.fail("something was started"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     result = bench("--workload", workload, "--peers", "vllm")
     assert "loadtest.peers.install vllm" in str(result.exception)
+
+
+def test_the_whole_path_needs_a_server(workload, monkeypatch, tmp_path):
+    monkeypatch.setattr("headway.broker.embedded.sys.executable", str(tmp_path / "python"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "headway[local]" in str(bench("--workload", workload, "--target", "nats").exception)
 
 
 def test_the_context_of_a_decode_is_weighed_by_how_many_there_are():

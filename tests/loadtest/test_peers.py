@@ -5,14 +5,15 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from loadtest.errors import BenchError
 from loadtest.peers import protocol
-from loadtest.peers.process import Peer, PeerProcess
+from loadtest.peers.process import PeerProcess
 from loadtest.peers.protocol import Answer, Task, TaskRequest, Times, drive, serve
 from loadtest.requests import Request
-from loadtest.systems import BenchError
 
 
 class OneTokenAStep:
@@ -62,7 +63,7 @@ def test_a_runner_answers_until_its_input_ends(monkeypatch):
 
 
 def test_a_peer_that_dies_says_why(tmp_path):
-    process = PeerProcess(Peer.VLLM, [sys.executable, "-c", "raise SystemExit('no such model')"], tmp_path)
+    process = PeerProcess("vllm", [sys.executable, "-c", "raise SystemExit('no such model')"], tmp_path, {})
     with pytest.raises(BenchError, match="no such model"):
         process.wait_until_ready()
     process.close()
@@ -75,12 +76,35 @@ print('{"ready": {}}', flush=True)
 sys.stdin.readline()
 print('{"times": [{"num_tokens": 1, "first_token_at": 0.1, "last_token_at": 0.1, "ended_at": null}]}', flush=True)
 """
-    process = PeerProcess(Peer.VLLM, [sys.executable, "-c", code], tmp_path)
+    process = PeerProcess("vllm", [sys.executable, "-c", code], tmp_path, {})
     process.wait_until_ready()
     recording = process.run([Request((1,), 4, 0.0)], [0.0])
     process.close()
     assert recording.completed == []
     assert recording.num_output_tokens == 1
+
+
+def state_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+async def test_a_peer_gets_no_cpu_but_in_its_turn_and_takes_its_children_with_it(tmp_path, eventually):
+    code = """
+import subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+print('{"ready": {"child": %d}}' % child.pid, flush=True)
+sys.stdin.readline()
+print('{"times": []}', flush=True)
+"""
+    process = PeerProcess("vllm", [sys.executable, "-c", code], tmp_path, {})
+    process.wait_until_ready()
+    child = process.facts["child"]
+    await eventually(lambda: state_of(child) == "T")
+    assert process.run([], []).cpu_seconds["vllm"] >= 0
+    await eventually(lambda: state_of(child) == "T")
+    process.close()
+    await eventually(lambda: not Path(f"/proc/{child}").exists() or state_of(child) == "Z")
 
 
 def test_runners_need_nothing_of_ours():

@@ -44,10 +44,37 @@ def test_poisson_arrivals_need_a_rate(rate):
         arrival_times([request()], Arrivals.POISSON, rate)
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"requests": [{"out_len": 3}]}', '{"requests": 3}'])
-def test_a_file_that_is_no_workload_is_refused_by_name(tmp_path, content):
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("", "Expecting value"),
+        ("[]", "list indices"),
+        ("{}", "'requests' is missing"),
+        ('{"requests": 3}', "not iterable"),
+        ('{"requests": []}', "no requests"),
+        ('{"requests": [{"out_len": 3}]}', "'prompt_ids' is missing"),
+        (
+            '{"requests": [{"prompt_ids": [1], "out_len": 3}, {"prompt_ids": [], "out_len": 3}]}',
+            "request 2: prompt_ids",
+        ),
+        ('{"requests": [{"prompt_ids": "abc", "out_len": 3}]}', "request 1: prompt_ids"),
+        ('{"requests": [{"prompt_ids": [1, -1], "out_len": 3}]}', "request 1: prompt_ids"),
+        ('{"requests": [{"prompt_ids": [1], "out_len": 0}]}', "request 1: out_len"),
+        ('{"requests": [{"prompt_ids": [1], "out_len": "3"}]}', "request 1: out_len"),
+        ('{"requests": [{"prompt_ids": [1], "out_len": 3, "gap": -1}]}', "request 1: gap"),
+        ('{"requests": [{"prompt_ids": [1], "out_len": 3, "gap": NaN}]}', "request 1: gap"),
+    ],
+)
+def test_a_file_that_is_no_workload_is_refused_by_name(tmp_path, content, reason):
     path = tmp_path / "other.json"
     path.write_text(content)
+    with pytest.raises(WorkloadError, match=rf"other\.json is no workload: .*{reason}"):
+        load_workload(path)
+
+
+def test_bytes_that_are_no_text_are_refused(tmp_path):
+    path = tmp_path / "other.json"
+    path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(WorkloadError, match=r"other\.json is no workload"):
         load_workload(path)
 

@@ -11,8 +11,8 @@ from headway.commands.statuses import FAILED
 from headway.core.errors import HeadwayError
 from headway.core.scheduler_config import PrefixSharing
 
-ANY_PORT = "127.0.0.1:0"
-PEERS = ("vllm", "llamacpp", "llamacpp-q8", "transformers")
+ABOVE_ZERO = click.FloatRange(0, min_open=True)
+PEERS = "vllm, llamacpp[:bf16|q8_0|file][:SLOTS], transformers, transformers:static[:ROWS], or the other target"
 
 
 @click.command("bench", cls=SettingsCommand)
@@ -33,17 +33,20 @@ PEERS = ("vllm", "llamacpp", "llamacpp-q8", "transformers")
     type=click.Choice(["burst", "poisson"]),
     default="burst",
     show_default=True,
-    help="burst: all requests at once. poisson: at random moments, --rate of them a second.",
+    help="burst: all requests at once. poisson: at random moments, at a mean rate.",
 )
-@click.option("--rate", type=float, help="Requests per second, for --arrivals poisson.")
+@click.option("--rate", type=ABOVE_ZERO, help="For poisson: requests per second, the same for every system.")
 @click.option(
-    "--peers", default="", metavar="NAME,...", help=f"Systems to compare with, in turns: any of {', '.join(PEERS)}."
+    "--load",
+    type=ABOVE_ZERO,
+    help="For poisson without --rate: share of each system's own capacity, which a burst measures first. Default: 0.6.",
 )
+@click.option("--peers", default="", metavar="NAME,...", help=f"Systems to compare with, in turns: {PEERS}.")
 @click.option("--runs", type=click.IntRange(1), help="Runs of each system. Default: 1, with peers 3.")
 @click.option(
     "--json",
     "json_path",
-    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    type=click.Path(dir_okay=False, path_type=Path),
     metavar="OUT",
     help="Where to write the report as JSON.",
 )
@@ -54,6 +57,7 @@ def command(
     workload: Path | None,
     arrivals: str,
     rate: float | None,
+    load: float | None,
     peers: str,
     runs: int | None,
     json_path: Path | None,
@@ -63,34 +67,33 @@ def command(
     Exits with status 1 if a request was not completed.
     """
     try:
-        from loadtest.bench import BenchOptions, bench, is_complete, report_text, say, write_report
-        from loadtest.peers.process import Peer
+        from loadtest.bench import BenchOptions, bench, is_complete, report_text, say
+        from loadtest.peers.catalogue import parse_opponent
         from loadtest.requests import DEFAULT_WORKLOAD, Arrivals
-        from loadtest.systems import Target
+        from loadtest.targets import Target
+        from loadtest.turns import DEFAULT_LOAD, Schedule
     except ModuleNotFoundError as missing:
         raise HeadwayError(f"{missing.name} is not installed; run: pip install 'headway[bench]'") from missing
 
+    _check_arrivals(arrivals, rate, load)
     options = BenchOptions(
         target=Target(target),
         workload=workload or DEFAULT_WORKLOAD,
-        arrivals=Arrivals(arrivals),
-        rate=rate,
-        peers=tuple(Peer(name) for name in _peer_names(peers)),
-        num_runs=runs,
+        schedule=Schedule(Arrivals(arrivals), rate, load or DEFAULT_LOAD),
+        opponents={name: parse_opponent(name) for name in map(str.strip, peers.split(",")) if name},
+        num_rounds=runs,
+        json_path=json_path,
     )
-    # Every system must do the same work, and nobody else's ports are taken.
-    settings = flags.load(defaults={"lease_listen": ANY_PORT}, forced={"prefix_sharing": PrefixSharing.OFF})
+    # Every system must do the same work.
+    settings = flags.load(forced={"prefix_sharing": PrefixSharing.OFF})
     report = bench(options, settings, say)
-    if json_path is not None:
-        write_report(report, json_path)
     click.echo(report_text(report))
     if not is_complete(report):
         raise SystemExit(FAILED)
 
 
-def _peer_names(text: str) -> list[str]:
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    for name in names:
-        if name not in PEERS:
-            raise click.BadParameter(f"{name!r} is none of {', '.join(PEERS)}", param_hint="--peers")
-    return names
+def _check_arrivals(arrivals: str, rate: float | None, load: float | None) -> None:
+    if arrivals != "poisson" and (rate or load):
+        raise click.UsageError("--rate and --load are for --arrivals poisson")
+    if rate and load:
+        raise click.UsageError("--rate and --load exclude each other")

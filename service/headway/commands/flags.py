@@ -12,7 +12,7 @@ as it reads those of the environment and of the file, so that all three mean the
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -100,10 +100,16 @@ def _decorator(settings: list[SettingField]) -> Callable[[Callable[..., Any]], C
             return function(*args, flags=SettingFlags(given, config), **values)
 
         options = [_config_option(), *(SettingOption(setting) for setting in settings)]
-        with_flags.__click_params__ = getattr(function, "__click_params__", []) + options[::-1]  # type: ignore[attr-defined]
-        return with_flags
+        return add_options(with_flags, options)
 
     return decorate
+
+
+def add_options(function: Callable[..., Any], options: Sequence[click.Option]) -> Callable[..., Any]:
+    """What a decorator of click would do for each of them; the first one stands first in the help."""
+    params = [*getattr(function, "__click_params__", []), *reversed(options)]
+    function.__click_params__ = params  # type: ignore[attr-defined]  # where click collects them, last to first
+    return function
 
 
 def _config_option() -> click.Option:

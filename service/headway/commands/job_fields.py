@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from headway.commands.flags import add_options
 from headway.core.job import JOB_ID, RESERVED_ID_MESSAGE, RESERVED_JOB_ID, Job, SamplingParams
 from headway.settings.fields import attribute_docstrings
 
@@ -33,8 +34,7 @@ def job_options(function: Callable[..., Any]) -> Callable[..., Any]:
     helps = {**attribute_docstrings(Job), **attribute_docstrings(SamplingParams)}
     defaults = {field.name: field.default for cls in (Job, SamplingParams) for field in dataclasses.fields(cls)}
     options = [JobOption(name, hints[name], helps.get(name, ""), defaults[name]) for name in option_names()]
-    function.__click_params__ = getattr(function, "__click_params__", []) + options[::-1]  # type: ignore[attr-defined]
-    return function
+    return add_options(function, options)
 
 
 def given_fields(values: dict[str, Any]) -> dict[str, Any]:

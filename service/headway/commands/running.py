@@ -88,7 +88,7 @@ async def _interruptible(work: Coroutine[Any, Any, T]) -> T:
         result = await _unless_stopped(work, stop)
     if stop.is_set():
         raise click.exceptions.Exit(INTERRUPTED)
-    return result  # type: ignore[return-value]
+    return result  # type: ignore[return-value]  # None only after a stop, which was raised above
 
 
 async def _unless_stopped(work: Coroutine[Any, Any, T], stop: asyncio.Event) -> T | None:

@@ -1,0 +1,63 @@
+"""The engine alone, in a process of its own: `loadtest.child` asks it to run workloads.
+
+So it has the environment of a worker's engine from the start (torch's threads read it once), and leaves none of it,
+and none of its threads and objects, to what is measured in turns with it.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from headway.core.scheduler_config import SchedulerConfig
+from headway.engine.config import EngineConfig
+from headway.engine.process import child_environment
+from loadtest.child import Child, asked
+from loadtest.recording import Recording
+from loadtest.requests import Request
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    requests: Sequence[Request]
+    due_at: Sequence[float]
+
+
+class EngineAlone:
+    """The parent's side."""
+
+    def __init__(self, child: Child) -> None:
+        self._child = child
+
+    def run(self, requests: Sequence[Request], due_at: Sequence[float]) -> Recording:
+        recording: Recording = self._child.ask(_Run(requests, due_at))
+        return recording
+
+
+@contextmanager
+def open_engine(engine: EngineConfig, scheduler: SchedulerConfig, say: Callable[[str], None]) -> Iterator[EngineAlone]:
+    """Loaded when this returns. Raises `BenchError`."""
+    child = Child("loadtest.engine_child", say, child_environment(engine))
+    try:
+        child.ask((engine, scheduler))
+        yield EngineAlone(child)
+    finally:
+        child.close()
+
+
+def main() -> None:
+    with asked() as questions:
+        engine_config, scheduling = questions.next()
+        from headway.engine.build import build_engine  # takes seconds
+        from loadtest.engine_target import run_on_engine
+
+        engine = build_engine(engine_config, scheduling, questions.stage)
+        engine.rehearse()
+        gc.collect()
+        gc.freeze()  # as a worker's engine does
+        questions.answer(engine.ready)
+        while True:
+            run: _Run = questions.next()
+            questions.answer(run_on_engine(engine, run.requests, run.due_at))

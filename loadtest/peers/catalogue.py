@@ -1,0 +1,82 @@
+"""The peers by name, with what may be chosen of each: ``NAME`` or ``NAME:OPTION:OPTION``.
+
+    vllm
+    llamacpp[:bf16|q8_0|file][:SLOTS]       weights rewritten in that type, or the file as it is; default bf16, 64
+    transformers                            its continuous batching
+    transformers:static[:ROWS]              its `generate` on batches that wait for their longest row; default 16
+    engine, nats                            Headway itself, the other `--target`
+
+No more than names and arguments here: this is read before anything is known to be installed.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import dataclass
+from enum import Enum, auto
+from pathlib import Path
+
+from loadtest.errors import BenchError
+from loadtest.peers.install import peer_python
+from loadtest.targets import Target
+
+
+class Weights(Enum):
+    """What a runner's first argument names."""
+
+    FOLDER = auto()
+    """A folder of safetensors, or a hub id."""
+    GGUF = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Another system, as it was asked for."""
+
+    name: str
+    environment: str | None
+    """Its folder among the peers' virtual environments; None: the one that Headway runs in."""
+    runner: str
+    """The module of `loadtest.peers` that drives it."""
+    arguments: tuple[str, ...]
+    weights: Weights = Weights.FOLDER
+
+    @property
+    def python(self) -> Path:
+        """The interpreter that its runner needs."""
+        return Path(sys.executable) if self.environment is None else peer_python(self.environment)
+
+    def check(self) -> None:
+        """Raises `BenchError` with the remedy if it is not installed."""
+        if not self.python.is_file():
+            raise BenchError(f"{self.name} is not installed; run: python -m loadtest.peers.install {self.environment}")
+
+
+Opponent = Peer | Target
+"""Whom the target takes turns with."""
+
+PATTERN = re.compile(
+    r"(?P<vllm>vllm)"
+    r"|(?P<llamacpp>llamacpp)(:(?P<data_type>bf16|q8_0|file))?(:(?P<slots>[1-9][0-9]*))?"
+    r"|(?P<static>transformers:static)(:(?P<rows>[1-9][0-9]*))?"
+    r"|(?P<transformers>transformers)"
+)
+FORMS = "vllm, llamacpp[:bf16|q8_0|file][:SLOTS], transformers, transformers:static[:ROWS], engine, nats"
+
+
+def parse_opponent(text: str) -> Opponent:
+    """Raises `BenchError` for what is none of `FORMS`."""
+    if text in set(Target):
+        return Target(text)
+    found = PATTERN.fullmatch(text)
+    if found is None:
+        raise BenchError(f"{text!r} is none of {FORMS}")
+    if found["vllm"]:
+        return Peer(text, "vllm", "vllm_runner", ())
+    if found["transformers"]:
+        return Peer(text, None, "transformers_runner", ())
+    if found["static"]:
+        return Peer(text, None, "static_runner", ("--rows", found["rows"] or "16"))
+    arguments = ("--data-type", found["data_type"] or "bf16", "--slots", found["slots"] or "64")
+    return Peer(text, "llamacpp", "llamacpp_runner", arguments, Weights.GGUF)

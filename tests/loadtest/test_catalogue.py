@@ -1,0 +1,39 @@
+import pytest
+
+from loadtest.errors import BenchError
+from loadtest.peers.catalogue import FORMS, Weights, parse_opponent
+from loadtest.targets import Target
+
+
+@pytest.mark.parametrize(
+    ("text", "runner", "arguments"),
+    [
+        ("vllm", "vllm_runner", ()),
+        ("transformers", "transformers_runner", ()),
+        ("transformers:static", "static_runner", ("--rows", "16")),
+        ("transformers:static:8", "static_runner", ("--rows", "8")),
+        ("llamacpp", "llamacpp_runner", ("--data-type", "bf16", "--slots", "64")),
+        ("llamacpp:16", "llamacpp_runner", ("--data-type", "bf16", "--slots", "16")),
+        ("llamacpp:q8_0", "llamacpp_runner", ("--data-type", "q8_0", "--slots", "64")),
+        ("llamacpp:file:16", "llamacpp_runner", ("--data-type", "file", "--slots", "16")),
+    ],
+)
+def test_a_name_and_its_options_say_what_runs(text, runner, arguments):
+    peer = parse_opponent(text)
+    assert (peer.name, peer.runner, peer.arguments) == (text, runner, arguments)
+    assert (peer.weights is Weights.GGUF) == text.startswith("llamacpp")
+
+
+@pytest.mark.parametrize("target", Target)
+def test_headway_itself_may_be_an_opponent(target):
+    assert parse_opponent(target.value) is target
+
+
+@pytest.mark.parametrize(
+    "text", ["sglang", "vllm:8", "llamacpp:q4", "llamacpp:0", "transformers:8", "llamacpp:16:file"]
+)
+def test_what_is_not_known_is_refused_with_what_is(text):
+    with pytest.raises(BenchError) as caught:
+        parse_opponent(text)
+    assert repr(text) in str(caught.value)
+    assert FORMS in str(caught.value)

@@ -1,0 +1,74 @@
+"""Who runs when, with which arrivals: on systems that only write down what they are given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from headway.core.job import FinishReason
+from loadtest.errors import BenchError
+from loadtest.recording import Recording, StepLog, Timeline
+from loadtest.requests import Arrivals, Request
+from loadtest.turns import HEADWAY, Schedule, Turns, capacity
+
+REQUESTS = tuple(Request((1, 2), num_output_tokens=1, gap=gap) for gap in (1.0, 2.0, 1.0))
+
+
+@dataclass
+class Paced:
+    """Takes so many seconds for each request, one after the other."""
+
+    name: str
+    seconds: float
+    turns: list[str]
+    due_at: list[list[float]] = field(default_factory=list)
+
+    def run(self, requests: Sequence[Request], due_at: Sequence[float]) -> Recording:
+        self.turns.append(self.name)
+        self.due_at.append(list(due_at))
+        timelines = [Timeline(due, request.num_output_tokens) for request, due in zip(requests, due_at, strict=True)]
+        now = 0.0
+        for line in timelines:
+            now = max(now, line.due_at) + self.seconds
+            line.receive(1, now)
+            line.end(FinishReason.LENGTH, now)
+        return Recording(timelines, StepLog(), {})
+
+
+def turns_of(schedule: Schedule) -> tuple[Turns, Paced, Paced, list[str]]:
+    order: list[str] = []
+    ours, theirs = Paced(HEADWAY, 1.0, order), Paced("vllm", 2.0, order)
+    return Turns({HEADWAY: ours, "vllm": theirs}, REQUESTS, schedule, lambda stage: None), ours, theirs, order
+
+
+def test_systems_alternate():
+    turns, _, _, order = turns_of(Schedule())
+    measured = turns.take(2)
+    assert order == [HEADWAY, "vllm"] * 2
+    assert {name: len(runs) for name, runs in measured.runs.items()} == {HEADWAY: 2, "vllm": 2}
+    assert measured.bursts == measured.at_their_rate == {}
+
+
+def test_a_rate_is_the_same_for_all():
+    turns, ours, theirs, _ = turns_of(Schedule(Arrivals.POISSON, rate=2.0))
+    measured = turns.take(1)
+    assert ours.due_at == theirs.due_at == [[0.5, 1.5, 2.0]]
+    assert [runs[0]["rate"] for runs in measured.runs.values()] == [2.0, 2.0]
+
+
+def test_a_load_is_taken_from_a_burst_of_the_same_round_and_headway_gets_both_rates():
+    turns, ours, theirs, order = turns_of(Schedule(Arrivals.POISSON, load=0.5))
+    measured = turns.take(1)
+    assert order == [HEADWAY, "vllm", HEADWAY, "vllm", HEADWAY]
+    assert ours.due_at == [[0.0] * 3, [2.0, 6.0, 8.0], [4.0, 12.0, 16.0]]
+    assert theirs.due_at == [[0.0] * 3, [4.0, 12.0, 16.0]]
+    assert measured.runs[HEADWAY][0]["rate"] == 0.5
+    assert measured.at_their_rate["vllm"][0]["rate"] == measured.runs["vllm"][0]["rate"] == 0.25
+    assert measured.bursts[HEADWAY][0]["rate"] is None
+
+
+def test_a_system_that_completed_nothing_has_no_capacity():
+    with pytest.raises(BenchError, match="no request"):
+        capacity({"num_completed": 0, "duration_seconds": 0.0})
