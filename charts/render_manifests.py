@@ -48,11 +48,12 @@ def files() -> dict[str, str]:
 
 
 def render(values: Path) -> list[Manifest]:
-    """What Helm makes of them, less the marks that say so and the pod of `helm test`."""
+    """What Helm makes of them, less the marks that say so and what is there for `helm test`."""
     helm = Path(sys.executable).with_name("helm")
     flags = ["--namespace", NAMESPACE, "--skip-tests", "--values", str(values)]
     answer = subprocess.run([helm, "template", "headway", CHART, *flags], capture_output=True, text=True, check=True)
-    objects = [item for item in yaml.safe_load_all(answer.stdout) if item]
+    every = [item for item in yaml.safe_load_all(answer.stdout) if item]
+    objects = [item for item in every if item["metadata"]["labels"]["app.kubernetes.io/component"] != "test"]
     for item in objects:
         for label in HELM_LABELS:
             item["metadata"]["labels"].pop(label)

@@ -59,6 +59,23 @@ MATRIX: dict[str, dict[str, Any]] = {
             name: {"enabled": True} for name in ("podMonitor", "serviceMonitor", "prometheusRule", "dashboards")
         },
     },
+    "NATS that tells its users apart": {
+        "nats": {
+            **{"url": NATS["url"], "credentials": {"name": "q"}, "workers": {"nkey": {"name": "w"}}},
+            "test": {"user": {"name": "t"}, "inboxPrefix": "_INBOX_operator"},
+        },
+        "queue": {"settings": {"broker": {"nats_inbox_prefix": "_INBOX_queue"}}},
+        "workerDefaults": {"settings": {"broker": {"nats_inbox_prefix": "_INBOX_worker", "create_streams": False}}},
+    },
+    "names that YAML takes for something else": {
+        "release": "y1.on",
+        "namespace": "1e3",
+        "nats": NATS,
+        "nameOverride": "123",
+        "fullnameOverride": "true",
+        "models": [{"name": "123", "model": "org/Model.v1-7B", "cache": {"existingClaim": "77"}}],
+        "workerDefaults": {"runtimeClassName": "1", "priorityClassName": "2"},
+    },
     "long names": {"release": "r" * 53, "nats": {"enabled": True}, "models": OTHER_MODELS},
     "accounts of one's own": {"nats": NATS, "serviceAccount": {"create": False, "queueName": "q", "workerName": "w"}},
     "no policies, IPv6": {"nats": NATS, "networkPolicy": {"enabled": False}, "listenHost": "[::]"},
@@ -77,16 +94,26 @@ MATRIX: dict[str, dict[str, Any]] = {
     },
     "everything that may be added": {
         "nats": NATS,
-        "commonLabels": {"team": "a"},
+        "commonLabels": {"team": "a", "app.kubernetes.io/part-of": "platform", "release": "prometheus"},
+        "monitoring": {
+            "podMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+            "dashboards": {"enabled": True, "labels": {"team": "b"}},
+        },
         "image": {"repository": "r.example/h", "digest": "sha256:" + "0" * 64, "pullSecrets": [{"name": "p"}]},
         "workerDefaults": {
-            **{"podLabels": {"a": "b"}, "podAnnotations": {"c": "d"}, "extraEnv": [{"name": "X", "value": "1"}]},
+            **{"podLabels": {"a": "b", "team": "c"}, "podAnnotations": {"c": "d"}},
+            "extraEnv": [{"name": "SSL_CERT_FILE", "value": "/ca/ca.crt"}, {"name": "HF_HOME", "value": "/cache/hf"}],
+            "extraVolumes": [{"name": "ca", "configMap": {"name": "corporate"}}],
+            "extraVolumeMounts": [{"name": "ca", "mountPath": "/ca", "readOnly": True}],
             **{"priorityClassName": "high", "image": {"tag": "0.1.0-cuda"}, "runtimeClassName": "nvidia"},
             **{"topologySpreadConstraints": [], "affinity": {"podAntiAffinity": {}}, "maxUnavailable": "25%"},
         },
         "queue": {
             **{"priorityClassName": "high", "podLabels": {"a": "b"}, "serviceAccountAnnotations": {"e": "f"}},
             **{"affinity": {"podAntiAffinity": {}}, "tolerations": [{"operator": "Exists"}]},
+            "extraEnv": [{"name": "TMPDIR", "value": "/tmp/x"}],
+            "extraVolumes": [{"name": "ca", "secret": {"secretName": "corporate"}}],
+            "extraVolumeMounts": [{"name": "ca", "mountPath": "/ca"}],
         },
     },
 }
@@ -96,6 +123,7 @@ MATRIX: dict[str, dict[str, Any]] = {
 @dataclass(frozen=True)
 class Rendered:
     objects: list[dict[str, Any]]
+    namespace: str = NAMESPACE
 
     def of(self, kind: str) -> list[dict[str, Any]]:
         return [item for item in self.objects if item["kind"] == kind]
@@ -119,6 +147,20 @@ class Rendered:
                 yield item["metadata"]["name"], item["spec"]
 
 
+class UniqueKeys(yaml.CSafeLoader):
+    """YAML as the API server takes it: a key that is there twice is an error, where PyYAML takes the last."""
+
+
+def _mapping(loader: UniqueKeys, node: yaml.MappingNode) -> dict[str, Any]:
+    keys = [key.value for key, _ in node.value]
+    twice = {key for key in keys if keys.count(key) > 1}
+    assert not twice, f"twice in one mapping: {twice}{node.start_mark}"
+    return loader.construct_mapping(node, deep=True)
+
+
+UniqueKeys.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
+
+
 def tool(name: str) -> str:
     path = Path(sys.executable).with_name(name)
     assert path.exists(), f"no {path}; `make setup` puts it there"
@@ -137,10 +179,11 @@ def run_helm(arguments: list[str], values: Mapping[str, Any], helm: str = "helm"
 def _render(text: str, helm: str) -> Rendered:
     values = json.loads(text)
     release = values.pop("release", RELEASE)
-    flags = ["--namespace", NAMESPACE, "--kube-version", "1.37.0"]
+    namespace = values.pop("namespace", NAMESPACE)
+    flags = ["--namespace", namespace, "--kube-version", "1.37.0"]
     answer = run_helm(["template", release, str(CHART), *flags], values, helm)
     assert answer.returncode == 0, answer.stderr
-    return Rendered([item for item in yaml.safe_load_all(answer.stdout) if item])
+    return Rendered([item for item in yaml.load_all(answer.stdout, UniqueKeys) if item], namespace)
 
 
 Render = Callable[..., Rendered]
@@ -171,6 +214,18 @@ def refusal() -> Callable[..., str]:
         return answer.stderr
 
     return refusal_
+
+
+@pytest.fixture(scope="session")
+def run_helm_() -> Callable[..., str]:
+    """What Helm says, with the values of the trial."""
+
+    def run(*arguments: str) -> str:
+        answer = run_helm([*arguments, "--kubeconfig", "/dev/null"], {"preset": "cpu-trial"})
+        assert answer.returncode == 0, answer.stderr
+        return answer.stdout
+
+    return run
 
 
 @pytest.fixture(scope="session")

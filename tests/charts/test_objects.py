@@ -90,5 +90,5 @@ def test_everything_lies_in_the_namespace_of_the_release(matrix):
             if item["kind"] in cluster_wide:
                 assert namespace is None
             else:
-                assert namespace in ("llm", "kube-system"), item["metadata"]
+                assert namespace in (rendered.namespace, "kube-system"), item["metadata"]
                 assert namespace == "llm" or item["kind"] == "RoleBinding"

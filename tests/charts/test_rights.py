@@ -75,7 +75,7 @@ def test_every_binding_is_of_the_queue_alone(matrix):
         for item in rendered.of("RoleBinding") + rendered.of("ClusterRoleBinding"):
             (subject,) = item["subjects"]
             assert subject["kind"] == "ServiceAccount"
-            assert subject["namespace"] == "llm"
+            assert subject["namespace"] == rendered.namespace
             assert subject["name"] == account or subject["name"].endswith("-queue")
 
 

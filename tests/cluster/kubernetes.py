@@ -11,6 +11,7 @@ import asyncio
 import copy
 import itertools
 import json
+from collections.abc import Callable
 from typing import Any
 
 from aiohttp import web
@@ -34,6 +35,10 @@ class KubernetesServer:
         """Method and path of all that were let through."""
         self.headers: list[dict[str, str]] = []
         self.url = ""
+        self.allows: Callable[[str, str], bool] = lambda method, path: True
+        """Whether who asks may do this; else 403."""
+        self.refused: list[tuple[str, str]] = []
+        """Method and path of what was not allowed."""
         self.failure: int | None = None
         """Answer everything with this status."""
         self.loses_answers = False
@@ -75,6 +80,9 @@ class KubernetesServer:
         await self._passing.wait()
         if self.failure is not None:
             return _status(self.failure, "the server was told to fail")
+        if not self.allows(request.method, request.path):
+            self.refused.append((request.method, request.path))
+            return _status(403, "no role allows it")
         self.requests.append((request.method, request.path))
         self.headers.append(dict(request.headers))
         answer = await self._act(request)

@@ -14,7 +14,6 @@ from headway.cluster import externalscaler_pb2 as pb
 from headway.cluster.config import ClusterConfig
 from headway.cluster.errors import MissingData
 from headway.cluster.scaler_server import ScalerServer
-from headway.core.errors import SettingError
 
 METADATA = {"scalerAddress": "x:4283", "model": "default", "metric": "headway_workers_needed", "target": "0.7"}
 
@@ -187,61 +186,3 @@ async def test_a_trigger_that_cannot_hold_is_refused_by_name(channel, key, value
     code, details = await failure(Keda(channel, **{key: value}).spec())
     assert code is grpc.StatusCode.INVALID_ARGUMENT
     assert f"inference/so: metadata.{key}" in details
-
-
-# -- TLS -------------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def keda_authority(make_authority):
-    return make_authority()
-
-
-@pytest.fixture
-async def open_tls(queue, model, keda_authority, tmp_path):
-    queue.models = (model(waiting=1),)
-    issued = keda_authority.ca.issue_cert("queue.example")
-    certificate, key, ca = tmp_path / "crt", tmp_path / "key", tmp_path / "ca"
-    certificate.write_bytes(issued.cert_chain_pems[0].bytes())
-    key.write_bytes(issued.private_key_pem.bytes())
-    ca.write_text(keda_authority.pem)
-    servers = []
-
-    async def open_(is_mutual):
-        files = {"keda_cert_file": str(certificate), "keda_key_file": str(key)}
-        config = ClusterConfig(keda_listen="127.0.0.1:0", **files, keda_ca_file=str(ca) if is_mutual else None)
-        servers.append(ScalerServer(config, queue.figures()))
-        await servers[-1].start()
-        return servers[-1].port
-
-    yield open_
-    for server in servers:
-        await server.stop()
-
-
-async def asked_with(port, authority, person=None):
-    pair = (None, None) if person is None else person.read()
-    credentials = grpc.ssl_channel_credentials(authority.pem.encode(), *pair)
-    options = [("grpc.ssl_target_name_override", "queue.example")]
-    async with grpc.aio.secure_channel(f"127.0.0.1:{port}", credentials, options) as channel:
-        return await Keda(channel).is_active()
-
-
-async def test_with_a_certificate_it_speaks_tls(open_tls, keda_authority):
-    assert await asked_with(await open_tls(is_mutual=False), keda_authority)
-
-
-async def test_with_an_authority_it_answers_only_those_whom_that_knows(open_tls, keda_authority, make_authority):
-    port = await open_tls(is_mutual=True)
-    assert await asked_with(port, keda_authority, keda_authority.person("keda"))
-    for person in (None, make_authority().person("keda")):
-        with pytest.raises(grpc.aio.AioRpcError):
-            await asked_with(port, keda_authority, person)
-
-
-async def test_plain_text_never_leaves_the_machine_unasked(queue):
-    with pytest.raises(SettingError, match="keda_insecure"):
-        await ScalerServer(ClusterConfig(keda_listen="0.0.0.0:0"), queue.figures()).start()
-    server = ScalerServer(ClusterConfig(keda_listen="0.0.0.0:0", keda_insecure=True), queue.figures())
-    await server.start()
-    await server.stop()

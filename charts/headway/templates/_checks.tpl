@@ -1,18 +1,24 @@
 {{/* What the schema cannot see: values that do not fit together. Each message names the value and what to do. */}}
 {{- define "headway.check" -}}
+{{- $name := include "headway.fullname" . -}}
+{{- if not (regexMatch "^[a-z]" $name) -}}
+{{- fail (printf "fullnameOverride: %q begins with a digit, which the name of a Service may not; give another one" $name) -}}
+{{- end -}}
 {{- $nats := .Values.nats -}}
 {{- if and $nats.enabled $nats.url -}}
 {{- fail "nats.url: nats.enabled is on, which is a server of the release's own; give one of the two" -}}
 {{- end -}}
+{{- range $prefix, $given := dict "nats" $nats "nats.workers" $nats.workers "nats.test" $nats.test -}}
 {{- $identities := list -}}
 {{- range $kind := list "credentials" "nkey" "user" -}}
-{{- if (get $nats $kind).name }}{{ $identities = append $identities $kind }}{{ end -}}
+{{- if (get $given $kind).name }}{{ $identities = append $identities $kind }}{{ end -}}
 {{- end -}}
 {{- if gt (len $identities) 1 -}}
-{{- fail (printf "nats.%s: give one kind of identity only (%s)" (last $identities) (join ", " $identities)) -}}
+{{- fail (printf "%s.%s: give one kind of identity only (%s)" $prefix (last $identities) (join ", " $identities)) -}}
 {{- end -}}
 {{- if and $nats.enabled $identities -}}
-{{- fail (printf "nats.%s: the bundled server has a user of its own; use nats.bundled.existingSecret" (first $identities)) -}}
+{{- fail (printf "%s.%s: the bundled server has a user of its own; use nats.bundled.existingSecret" $prefix (first $identities)) -}}
+{{- end -}}
 {{- end -}}
 {{- $seen := dict -}}
 {{- range $index, $entry := .Values.models -}}

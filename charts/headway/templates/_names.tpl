@@ -14,7 +14,8 @@ name and number. */}}
 {{- define "headway.fullname" -}}
 {{- $name := default .Chart.Name .Values.nameOverride -}}
 {{- $whole := ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name) -}}
-{{- include "headway.shortened" (list (default $whole .Values.fullnameOverride) 40) -}}
+{{- /* A release may have dots in its name, a Service may not. */ -}}
+{{- include "headway.shortened" (list (default $whole .Values.fullnameOverride | replace "." "-") 40) -}}
 {{- end -}}
 
 {{- define "headway.queueName" -}}{{ include "headway.fullname" . }}-queue{{- end -}}
@@ -47,27 +48,25 @@ name and number. */}}
 
 {{/* What a selector looks for. Takes root and component. */}}
 {{- define "headway.selector" -}}
-app.kubernetes.io/name: {{ default .root.Chart.Name .root.Values.nameOverride | trunc 63 | trimSuffix "-" }}
-app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/name: {{ default .root.Chart.Name .root.Values.nameOverride | quote }}
+app.kubernetes.io/instance: {{ .root.Release.Name | quote }}
 app.kubernetes.io/component: {{ .component }}
 {{- end -}}
 
-{{/* Takes root and component. */}}
+{{/* Of an object. Labels of one's own win over ours, except over those by which objects are found. Takes root, component and
+own (labels of this object alone). */}}
 {{- define "headway.labels" -}}
-{{ include "headway.selector" . }}
-app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .root.Release.Service }}
-app.kubernetes.io/part-of: headway
-helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" }}
-{{- with .root.Values.commonLabels }}
-{{ toYaml . }}
-{{- end }}
+{{- $ours := dict
+  "app.kubernetes.io/version" .root.Chart.AppVersion
+  "app.kubernetes.io/part-of" "headway"
+  "helm.sh/chart" (printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_") -}}
+{{- $found := include "headway.selector" . | fromYaml -}}
+{{- $_ := set $found "app.kubernetes.io/managed-by" .root.Release.Service -}}
+{{- toYaml (mergeOverwrite $ours .root.Values.commonLabels (default (dict) .own) $found) -}}
 {{- end -}}
 
-{{/* Of a pod: what it is selected by, and what its owner adds. Takes root, component and labels. */}}
+{{/* Of a pod: what its owner adds, and what it is selected by. Takes root, component and labels. */}}
 {{- define "headway.podLabels" -}}
-{{ include "headway.selector" . }}
-{{- range $name, $value := mergeOverwrite (dict) .root.Values.commonLabels (default (dict) .labels) }}
-{{ $name }}: {{ $value | quote }}
-{{- end }}
+{{- $found := include "headway.selector" . | fromYaml -}}
+{{- toYaml (mergeOverwrite (dict) .root.Values.commonLabels (default (dict) .labels) (default (dict) .own) $found) -}}
 {{- end -}}

@@ -13,38 +13,52 @@ nats://{{ include "headway.natsName" . }}.{{ .Release.Namespace }}.svc:4222
 {{- default (include "headway.natsName" .) .Values.nats.bundled.existingSecret -}}
 {{- end -}}
 
-{{/* Environment variables with the user's name and password; a password is in no file. */}}
+{{/* Who a process is at NATS: what its role is given, else what all are; as YAML, one of credentials, nkey and user. Takes
+root and role (queue, workers or test). */}}
+{{- define "headway.natsIdentity" -}}
+{{- $identity := dict -}}
+{{- $nats := .root.Values.nats -}}
+{{- range $given := list $nats (default (dict) (get $nats .role)) -}}
+{{- range $kind := list "credentials" "nkey" "user" -}}
+{{- $secret := default (dict) (get $given $kind) -}}
+{{- if $secret.name }}{{ $identity = dict $kind $secret }}{{ end -}}
+{{- end -}}
+{{- end -}}
+{{- if $nats.enabled }}{{ $identity = dict "user" (dict "name" (include "headway.natsSecret" .root)) }}{{ end -}}
+{{- toYaml $identity -}}
+{{- end -}}
+
+{{/* Environment variables with the user's name and password; a password is in no file. Takes root and role. */}}
 {{- define "headway.natsEnv" -}}
-{{- $user := .Values.nats.user -}}
-{{- if .Values.nats.enabled }}{{ $user = dict "name" (include "headway.natsSecret" .) }}{{ end -}}
-{{- if $user.name }}
+{{- with (include "headway.natsIdentity" . | fromYaml).user }}
 - name: HEADWAY_NATS_USER
   valueFrom:
-    secretKeyRef: {name: {{ $user.name }}, key: {{ default "user" $user.userKey }}}
+    secretKeyRef: {name: {{ .name }}, key: {{ default "user" .userKey }}}
 - name: HEADWAY_NATS_PASSWORD
   valueFrom:
-    secretKeyRef: {name: {{ $user.name }}, key: {{ default "password" $user.passwordKey }}}
+    secretKeyRef: {name: {{ .name }}, key: {{ default "password" .passwordKey }}}
 {{- end }}
 {{- end -}}
 
-{{/* The sources of the volume /etc/headway/nats; nothing where there is no file. */}}
+{{/* The sources of the volume /etc/headway/nats; nothing where there is no file. Takes root and role. */}}
 {{- define "headway.natsSources" -}}
-{{- with .Values.nats.credentials }}{{ if .name }}
+{{- $identity := include "headway.natsIdentity" . | fromYaml -}}
+{{- with $identity.credentials }}
 - secret:
     name: {{ .name }}
     items: [{key: {{ default "headway.creds" .key }}, path: credentials}]
-{{- end }}{{ end }}
-{{- with .Values.nats.nkey }}{{ if .name }}
+{{- end }}
+{{- with $identity.nkey }}
 - secret:
     name: {{ .name }}
     items: [{key: {{ default "seed" .key }}, path: nkey}]
-{{- end }}{{ end }}
-{{- with .Values.nats.tls.ca }}{{ if .name }}
+{{- end }}
+{{- with .root.Values.nats.tls.ca }}{{ if .name }}
 - secret:
     name: {{ .name }}
     items: [{key: {{ default "ca.crt" .key }}, path: ca.crt}]
 {{- end }}{{ end }}
-{{- with .Values.nats.tls.client }}{{ if .name }}
+{{- with .root.Values.nats.tls.client }}{{ if .name }}
 - secret:
     name: {{ .name }}
     items:

@@ -45,7 +45,7 @@ imagePullSecrets:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with .priority }}
-priorityClassName: {{ . }}
+priorityClassName: {{ . | quote }}
 {{- end }}
 {{- end -}}
 
@@ -103,32 +103,52 @@ livenessProbe:
   failureThreshold: 6
 {{- end -}}
 
-{{/* Settings and Secrets, as every process reads them. Takes root, config (a ConfigMap) and secret (with certificates; none
-where it is empty). */}}
+{{/* Environment variables: ours, and those of one's own, which win (a name that is there twice is refused by the API server).
+Takes ours (as YAML) and own. */}}
+{{- define "headway.env" -}}
+{{- $names := list -}}
+{{- range .own }}{{ $names = append $names .name }}{{ end -}}
+{{- $kept := list -}}
+{{- range .ours | fromYamlArray }}{{ if not (has .name $names) }}{{ $kept = append $kept . }}{{ end }}{{ end -}}
+{{- toYaml (concat $kept .own) -}}
+{{- end -}}
+
+{{/* Settings and Secrets, as every process reads them. Takes root, role, config (a ConfigMap), secret (with certificates) and
+own (more volumes); the last three may be left out. */}}
 {{- define "headway.volumes" -}}
+{{- if .config }}
 - name: config
   configMap: {name: {{ .config }}}
+{{- end }}
 - name: tmp
   emptyDir: {sizeLimit: 1Gi}
 {{- if .secret }}
 - name: tls
   secret: {secretName: {{ .secret }}}
 {{- end }}
-{{- with include "headway.natsSources" .root }}
+{{- with include "headway.natsSources" . }}
 - name: nats
   projected:
     sources:
       {{- . | trim | nindent 6 }}
 {{- end }}
+{{- with .own }}
+{{ toYaml . }}
+{{- end }}
 {{- end -}}
 
 {{- define "headway.volumeMounts" -}}
+{{- if .config }}
 - {name: config, mountPath: /etc/headway/config, readOnly: true}
+{{- end }}
 - {name: tmp, mountPath: /tmp}
 {{- if .secret }}
 - {name: tls, mountPath: /etc/headway/tls, readOnly: true}
 {{- end }}
-{{- if include "headway.natsSources" .root }}
+{{- if include "headway.natsSources" . }}
 - {name: nats, mountPath: /etc/headway/nats, readOnly: true}
+{{- end }}
+{{- with .own }}
+{{ toYaml . }}
 {{- end }}
 {{- end -}}

@@ -31,7 +31,7 @@
   "election" (dict "election_lease_seconds" 15 "election_renew_seconds" 2) -}}
 {{- $common := include "headway.onlyGroups" (dict "settings" .Values.settings "groups" $groups) | fromYaml -}}
 {{- $fixed := dict
-  "broker" (include "headway.brokerSettings" . | fromYaml)
+  "broker" (include "headway.brokerSettings" (dict "root" . "role" "queue") | fromYaml)
   "lease" (include "headway.queueLease" . | fromYaml)
   "roles" (dict "models" (include "headway.servedNames" . | fromJsonArray))
   "election" (dict "election" "kubernetes")
@@ -46,25 +46,27 @@
 {{- $common := include "headway.onlyGroups" (dict "settings" .root.Values.settings "groups" $groups) | fromYaml -}}
 {{- $fixed := dict
   "engine" (dict "model" .worker.model "served_model" .worker.servedName "device" (ternary "cuda" "cpu" (gt (int .worker.gpus) 0)))
-  "broker" (include "headway.brokerSettings" .root | fromYaml)
+  "broker" (include "headway.brokerSettings" (dict "root" .root "role" "workers") | fromYaml)
   "lease" (include "headway.workerLease" .root | fromYaml)
   "roles" (dict "drain_seconds" (int .worker.drainSeconds))
   "telemetry" (dict "metrics_listen" (printf "%s:9464" .root.Values.listenHost)) -}}
 {{- include "headway.mergedSettings" (list (dict "telemetry" (dict "log_format" "json")) $common .worker.settings $fixed) -}}
 {{- end -}}
 
+{{/* Where NATS is, and the files to be known by there. Takes root and role. */}}
 {{- define "headway.brokerSettings" -}}
-nats_url: {{ include "headway.natsUrl" . | quote }}
-{{- if .Values.nats.credentials.name }}
+{{- $identity := include "headway.natsIdentity" . | fromYaml -}}
+nats_url: {{ include "headway.natsUrl" .root | quote }}
+{{- if $identity.credentials }}
 nats_credentials_file: /etc/headway/nats/credentials
 {{- end }}
-{{- if .Values.nats.nkey.name }}
+{{- if $identity.nkey }}
 nats_nkey_file: /etc/headway/nats/nkey
 {{- end }}
-{{- if .Values.nats.tls.ca.name }}
+{{- if .root.Values.nats.tls.ca.name }}
 nats_tls_ca_file: /etc/headway/nats/ca.crt
 {{- end }}
-{{- if .Values.nats.tls.client.name }}
+{{- if .root.Values.nats.tls.client.name }}
 nats_tls_cert_file: /etc/headway/nats/tls.crt
 nats_tls_key_file: /etc/headway/nats/tls.key
 {{- end }}

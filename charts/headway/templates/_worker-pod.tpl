@@ -2,11 +2,12 @@
 {{- define "headway.workerPod" -}}
 {{- $worker := .worker -}}
 {{- $cache := $worker.cache -}}
+{{- $process := dict "root" .root "role" "workers" "config" .name "secret" (include "headway.workerSecret" .root) -}}
 {{- $hasClaim := or $cache.existingClaim (get (default (dict) $cache.ephemeral) "size") -}}
 {{ include "headway.podBasics" (dict "root" .root "account" (include "headway.workerAccount" .root) "priority" $worker.priorityClassName) }}
 automountServiceAccountToken: false
 {{- with $worker.runtimeClassName }}
-runtimeClassName: {{ . }}
+runtimeClassName: {{ . | quote }}
 {{- end }}
 # SIGTERM begins the drain by itself, so there is no preStop that would use up its time. drainSeconds to go on, 10 seconds to
 # hand back, the rest to stop the engine.
@@ -36,7 +37,7 @@ containers:
     imagePullPolicy: {{ .root.Values.image.pullPolicy }}
     args: [worker]
     env:
-      {{- include "headway.workerEnv" . | nindent 6 }}
+      {{- include "headway.env" (dict "ours" (include "headway.workerEnv" .) "own" $worker.extraEnv) | nindent 6 }}
     ports:
       - {name: health, containerPort: 4281}
       - {name: metrics, containerPort: 9464}
@@ -46,10 +47,10 @@ containers:
     securityContext:
       {{- include "headway.containerSecurity" .root | nindent 6 }}
     volumeMounts:
-      {{- include "headway.volumeMounts" (dict "root" .root "secret" (include "headway.workerSecret" .root)) | nindent 6 }}
+      {{- include "headway.volumeMounts" (merge (dict "own" $worker.extraVolumeMounts) $process) | trim | nindent 6 }}
       - {name: cache, mountPath: /cache}
 volumes:
-  {{- include "headway.volumes" (dict "root" .root "config" .name "secret" (include "headway.workerSecret" .root)) | nindent 2 }}
+  {{- include "headway.volumes" (merge (dict "own" $worker.extraVolumes) $process) | trim | nindent 2 }}
   - name: cache
     {{- include "headway.cacheVolume" $cache | nindent 4 }}
 {{- end -}}
@@ -69,9 +70,7 @@ volumes:
 - name: HEADWAY_NUM_THREADS
   valueFrom: {resourceFieldRef: {resource: {{ $bound }}.cpu, divisor: "1"}}
 {{- end }}
-{{- with include "headway.natsEnv" .root }}
-{{ . }}
-{{- end }}
+{{- include "headway.natsEnv" (dict "root" .root "role" "workers") }}
 {{ include "headway.cacheEnv" "/cache" }}
 - {name: HEADWAY_CACHE_FOLDER, value: /cache/headway}
 {{- with .worker.huggingFaceToken }}
@@ -80,9 +79,6 @@ volumes:
   valueFrom:
     secretKeyRef: {name: {{ .name }}, key: {{ default "token" .key }}}
 {{- end }}
-{{- end }}
-{{- with .worker.extraEnv }}
-{{ toYaml . }}
 {{- end }}
 {{- end -}}
 
@@ -98,14 +94,14 @@ volumes:
 {{- define "headway.cacheVolume" -}}
 {{- $ephemeral := default (dict) .ephemeral -}}
 {{- if .existingClaim -}}
-persistentVolumeClaim: {claimName: {{ .existingClaim }}}
+persistentVolumeClaim: {claimName: {{ .existingClaim | quote }}}
 {{- else if $ephemeral.size -}}
 ephemeral:
   volumeClaimTemplate:
     spec:
       accessModes: [ReadWriteOnce]
       {{- with $ephemeral.storageClassName }}
-      storageClassName: {{ . }}
+      storageClassName: {{ . | quote }}
       {{- end }}
       resources: {requests: {storage: {{ $ephemeral.size }}}}
 {{- else -}}

@@ -118,16 +118,14 @@ class KedaScaler:
         return await self._figures.value(Metric.OUTSTANDING_JOBS, trigger.model) > trigger.activation
 
     def handlers(self) -> grpc.GenericRpcHandler:
-        def unary(method, request, response) -> grpc.RpcMethodHandler:  # type: ignore[no-untyped-def]
-            return grpc.unary_unary_rpc_method_handler(method, request.FromString, response.SerializeToString)
-
+        unary, stream = grpc.unary_unary_rpc_method_handler, grpc.unary_stream_rpc_method_handler
+        read_ref, write_active = pb.ScaledObjectRef.FromString, pb.IsActiveResponse.SerializeToString
+        read_request, write_values = pb.GetMetricsRequest.FromString, pb.GetMetricsResponse.SerializeToString
         methods = {
-            "IsActive": unary(self.is_active, pb.ScaledObjectRef, pb.IsActiveResponse),
-            "StreamIsActive": grpc.unary_stream_rpc_method_handler(
-                self.stream_is_active, pb.ScaledObjectRef.FromString, pb.IsActiveResponse.SerializeToString
-            ),
-            "GetMetricSpec": unary(self.metric_spec, pb.ScaledObjectRef, pb.GetMetricSpecResponse),
-            "GetMetrics": unary(self.metrics, pb.GetMetricsRequest, pb.GetMetricsResponse),
+            "IsActive": unary(self.is_active, read_ref, write_active),
+            "StreamIsActive": stream(self.stream_is_active, read_ref, write_active),
+            "GetMetricSpec": unary(self.metric_spec, read_ref, pb.GetMetricSpecResponse.SerializeToString),
+            "GetMetrics": unary(self.metrics, read_request, write_values),
         }
         return grpc.method_handlers_generic_handler(SERVICE, methods)
 

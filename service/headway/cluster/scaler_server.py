@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ipaddress
-from pathlib import Path
 
 import grpc
 
 from headway.cluster.config import ClusterConfig
 from headway.cluster.figures import Figures
 from headway.cluster.keda_scaler import KedaScaler
+from headway.cluster.scaler_certificates import RenewedCertificates, ScalerFiles
 from headway.core.errors import ClusterError, SettingError
 
 
@@ -29,13 +29,14 @@ class ScalerServer:
         """Raises `ClusterError` if the port cannot be had, `SettingError` if it may not be or a file cannot be read."""
         self._server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
         self._server.add_generic_rpc_handlers((self._scaler.handlers(),))
-        credentials = _credentials(self._config)
-        if credentials is None:
+        files = ScalerFiles.read(self._config)
+        if files is None:
             self._require_loopback()
         try:
-            if credentials is None:
+            if files is None:
                 self.port = self._server.add_insecure_port(self._listen)
             else:
+                credentials = RenewedCertificates(self._config, files).credentials()
                 self.port = self._server.add_secure_port(self._listen, credentials)
         except RuntimeError as exc:
             raise ClusterError(f"keda_listen = {self._listen!r} cannot be served: {exc}") from exc
@@ -50,24 +51,6 @@ class ScalerServer:
         if not (self._config.keda_insecure or _is_loopback(self._listen)):
             fix = "is reachable from other machines, and has no TLS; give keda_cert_file and keda_key_file, or set "
             raise SettingError("keda_listen", self._listen, fix + "keda_insecure if the network keeps strangers out")
-
-
-def _credentials(config: ClusterConfig) -> grpc.ServerCredentials | None:
-    """With a CA only clients of that authority are answered."""
-    if config.keda_cert_file is None:
-        return None
-    pair = (_read(config, "keda_key_file"), _read(config, "keda_cert_file"))
-    if config.keda_ca_file is None:
-        return grpc.ssl_server_credentials([pair])
-    return grpc.ssl_server_credentials([pair], _read(config, "keda_ca_file"), require_client_auth=True)
-
-
-def _read(config: ClusterConfig, setting: str) -> bytes:
-    path = getattr(config, setting)
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise SettingError(setting, path, f"cannot be read: {error.strerror}") from error
 
 
 def _is_loopback(listen: str) -> bool:

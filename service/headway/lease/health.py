@@ -1,6 +1,6 @@
 """The health service (``grpc.health.v1``) with three answers, on a plain port of its own.
 
-    startup     has the process finished starting (weights loaded)?   no: leave it time
+    startup     has the process loaded what it needs (weights)?       no: leave it time
     readiness   can it do its work now?                               no: send it none, and do not kill it
     liveness    is it beyond help?                                    no: kill it
 

@@ -1,10 +1,14 @@
 """What a process's three health probes answer, drawn from named conditions.
 
-A role says which conditions hold; readiness is all of them, with the first that does not as its reason. Liveness is
-not tied to NATS or to the other processes: a restart would not bring those back.
+A role says which conditions hold; readiness is all of them, with those that do not as its reason. Startup is only what
+the process has to bring about by itself (a model that is loaded): whoever asks for it kills a process that takes too
+long, which would bring neither NATS nor a leader, and cost the loading once more. Liveness is tied to nothing outside
+either.
 """
 
 from __future__ import annotations
+
+from collections.abc import Collection
 
 from headway.lease.health import HealthServer, Probe
 
@@ -12,16 +16,17 @@ from headway.lease.health import HealthServer, Probe
 class Probes:
     """Conditions may be set at any time in the event loop."""
 
-    def __init__(self, health: HealthServer, *conditions: str) -> None:
-        """``conditions`` must all hold for readiness; none does at first."""
+    def __init__(self, health: HealthServer, *conditions: str, startup: Collection[str] = ()) -> None:
+        """``conditions`` must all hold for readiness; none does at first. Once those of ``startup`` have held, each at
+        some time, the process has started."""
         self._health = health
         self._failing = dict.fromkeys(conditions, "not yet")
+        self._starting = set(startup)
+        self._answer()
 
     def met(self, condition: str) -> None:
-        """The first time that all hold, the process has started."""
         self._failing.pop(condition, None)
-        if not self._failing:
-            self._health.set(Probe.STARTUP, True, "started")
+        self._starting.discard(condition)
         self._answer()
 
     def failing(self, condition: str, reason: str) -> None:
@@ -33,7 +38,10 @@ class Probes:
         self._health.set(Probe.LIVENESS, reason is None, reason or "running")
 
     def _answer(self) -> None:
-        reasons = "; ".join(f"{condition}: {reason}" for condition, reason in self._failing.items())
-        if not self._health.is_ok(Probe.STARTUP):
-            self._health.set(Probe.STARTUP, False, reasons)
+        starting = self._reasons(self._starting)
+        self._health.set(Probe.STARTUP, not starting, starting or "started")
+        reasons = self._reasons(self._failing)
         self._health.set(Probe.READINESS, not reasons, reasons or "ready")
+
+    def _reasons(self, conditions: Collection[str]) -> str:
+        return "; ".join(f"{condition}: {why}" for condition, why in self._failing.items() if condition in conditions)

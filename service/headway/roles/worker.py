@@ -64,7 +64,7 @@ class WorkerRole:
         self.telemetry = Telemetry(settings.telemetry, "worker", self.name, span_exporter)
         self._metrics = self.telemetry.metrics.worker(model)
         self.health = HealthServer(settings.lease)
-        self._probes = Probes(self.health, NATS, STREAMS, ENGINE, LEADER)
+        self._probes = Probes(self.health, NATS, STREAMS, ENGINE, LEADER, startup={ENGINE})
         self._troubles = Troubles(self._on_trouble)
         self._has_trouble = asyncio.Event()
         self._is_nats_connected = False
