@@ -13,13 +13,11 @@ import logging
 from collections.abc import Callable
 
 from headway.broker.config import BrokerConfig
-from headway.broker.connection import Connection
 from headway.broker.dead import DeadLetter
 from headway.broker.errors import BrokerUnavailable, PayloadRejected
 from headway.broker.intake import IncomingJob, JobsIntake
 from headway.broker.job_codec import decode_job, estimate_prompt_tokens, reserved_key
-from headway.broker.log_end import EndResult, append_end
-from headway.broker.log_store import JobLogs
+from headway.broker.log_end import EndResult
 from headway.core.errors import RejectCode
 from headway.core.job import FinishReason, Job, JobKey
 from headway.core.leases import Leases
@@ -50,7 +48,6 @@ class QueueIntake:
         config: BrokerConfig,
         models: frozenset[str],
         intake: JobsIntake,
-        connection: Connection,
         leases: Leases,
         actions: QueueActions,
         telemetry: LeaderTelemetry,
@@ -60,7 +57,6 @@ class QueueIntake:
         self._limits = config.job_limits
         self._models = models
         self._intake = intake
-        self._logs = JobLogs(connection)
         self._leases = leases
         self._actions = actions
         self._telemetry = telemetry
@@ -152,7 +148,7 @@ class QueueIntake:
             return False
         error = ErrorInfo(rejected.code, rejected.field, rejected.message)
         payload_hash = rejected.payload_hash or hashlib.sha256(message.payload).hexdigest()
-        outcome = await append_end(self._logs, key, End(FinishReason.REJECTED, error), payload_hash)
+        outcome = await self._actions.end(key, End(FinishReason.REJECTED, error), payload_hash)
         if outcome.result is EndResult.WRITTEN:
             model = message.model if message.model in self._models else UNKNOWN_MODEL
             self._telemetry.wrote_end(model, key, FinishReason.REJECTED)
