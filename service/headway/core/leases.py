@@ -76,6 +76,11 @@ class Leases:
         """The outstanding job of this identity: waiting, leased or ending."""
         return self._jobs.find(key)
 
+    @property
+    def num_outstanding(self) -> int:
+        """Jobs that have no stored end yet."""
+        return len(self._jobs)
+
     def add(self, model: str, job: QueuedJob, now: float) -> list[Action]:
         """A job of the stream. One that is outstanding already is a repeat or a conflict, and is settled as such."""
         known = self._jobs.find(job.key)

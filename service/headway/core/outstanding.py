@@ -52,6 +52,9 @@ class OutstandingJobs:
         self._ending: dict[JobKey, OutstandingJob] = {}
         self._cancels: set[JobKey] = set()
 
+    def __len__(self) -> int:
+        return len(self._leases) + len(self._ending) + sum(map(len, self.waiting.values()))
+
     def find(self, key: JobKey) -> OutstandingJob | None:
         lease = self._leases.get(key)
         if lease is not None:

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
+from headway.broker.backoff import Backoff
 from headway.broker.connection import Connection
 from headway.broker.dead import DeadLetter, DeadLetters
 from headway.broker.epoch_proof import EpochProof
@@ -20,6 +21,7 @@ from headway.broker.intake import JobsIntake
 from headway.broker.joblog import LogState
 from headway.broker.log_end import EndOutcome, EndResult, append_end
 from headway.broker.log_store import JobLogs
+from headway.broker.troubles import Troubles
 from headway.core.job import JobKey
 from headway.core.lease_actions import Action, CancelAnswer, Drop, Send, Settle, WriteDead, WriteEnd
 from headway.core.leases import Leases
@@ -33,8 +35,6 @@ from headway.telemetry.logs import job_fields
 
 log = logging.getLogger(__name__)
 
-RETRY_SECONDS = 0.5
-
 Work = Callable[[], Awaitable[None]]
 
 
@@ -47,6 +47,7 @@ class QueueActions:
         intake: JobsIntake,
         connection: Connection,
         proof: EpochProof,
+        troubles: Troubles,
         streams: Streams,
         telemetry: LeaderTelemetry,
         supervisor: Supervisor,
@@ -54,7 +55,9 @@ class QueueActions:
     ) -> None:
         self._leases = leases
         self._intake = intake
-        self._logs = JobLogs(connection)
+        self._connection = connection
+        self._logs = JobLogs(connection, troubles)
+        self._troubles = troubles
         self._dead = DeadLetters(connection)
         self._proof = proof
         self._telemetry = telemetry
@@ -143,15 +146,24 @@ class QueueActions:
             return b""
 
     async def bury(self, letter: DeadLetter) -> None:
+        """Tries until it is stored."""
         log.warning("dead letter: %s", letter.reason, extra=job_fields(letter.key))
-        while True:
-            try:
-                await self._dead.put(letter)
-            except BrokerError as exc:
-                log.warning("%s; trying again", exc)
-                await asyncio.sleep(RETRY_SECONDS)
-            else:
-                return
+        backoff = Backoff()
+        try:
+            while not await self._try_to_bury(letter):
+                await backoff.pause()
+        finally:
+            self._troubles.remove(letter)
+
+    async def _try_to_bury(self, letter: DeadLetter) -> bool:
+        try:
+            await self._dead.put(letter)
+        except BrokerError as exc:
+            log.warning("%s; trying again", exc)
+            if self._connection.client.is_connected:
+                self._troubles.add(letter, str(exc))
+            return False
+        return True
 
 
 async def _after(before: asyncio.Task[None] | None, work: Work) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from headway.broker.config import BrokerConfig
 from headway.broker.dead import DeadLetter
@@ -25,6 +25,7 @@ from headway.core.queued_job import QueuedJob
 from headway.core.records import End, ErrorInfo
 from headway.roles.leader_telemetry import LeaderTelemetry
 from headway.roles.queue_actions import QueueActions
+from headway.roles.quiet_heap import QuietHeap
 from headway.roles.supervisor import Supervisor
 from headway.roles.wall_clock import WallClock
 from headway.telemetry.logs import job_fields
@@ -34,6 +35,7 @@ log = logging.getLogger(__name__)
 FETCH_JOBS = 512
 FETCH_SECONDS = 5.0
 RETRY_SECONDS = 0.5
+SLICE_SECONDS = 0.01
 MAX_REJECTIONS_IN_FLIGHT = 64
 CATCH_UP_SECONDS = 5.0
 UNKNOWN_MODEL = "other"
@@ -53,6 +55,7 @@ class QueueIntake:
         telemetry: LeaderTelemetry,
         supervisor: Supervisor,
         clock: WallClock,
+        heap: QuietHeap,
     ) -> None:
         self._limits = config.job_limits
         self._models = models
@@ -62,6 +65,7 @@ class QueueIntake:
         self._telemetry = telemetry
         self._supervisor = supervisor
         self._clock = clock
+        self._heap = heap
         self._rejections = asyncio.Semaphore(MAX_REJECTIONS_IN_FLIGHT)
         self._rejecting: set[asyncio.Task[None]] = set()
         self._reached = 0
@@ -85,9 +89,19 @@ class QueueIntake:
                 log.warning("%s; trying again", exc)
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
-            for message in incoming:
-                await self._take_in(message)
-            await asyncio.sleep(0)
+            await self._take_all_in(incoming)
+            self._heap.has(self._leases.num_outstanding)
+
+    async def _take_all_in(self, incoming: Sequence[IncomingJob]) -> None:
+        """In slices: a leader that reads a long stream has its lock to renew meanwhile."""
+        loop = asyncio.get_running_loop()
+        slice_ends_at = loop.time() + SLICE_SECONDS
+        for message in incoming:
+            await self._take_in(message)
+            if loop.time() >= slice_ends_at:
+                await asyncio.sleep(0)
+                slice_ends_at = loop.time() + SLICE_SECONDS
+        await asyncio.sleep(0)
 
     async def catch_up(self) -> None:
         """Returns once every job that NATS has taken until now is in the queue, or has its answer if it is no job.

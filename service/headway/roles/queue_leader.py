@@ -21,6 +21,7 @@ from headway.broker.control import ControlServer
 from headway.broker.epoch_proof import EpochProof
 from headway.broker.intake import JobsIntake
 from headway.broker.state import StateStore
+from headway.broker.troubles import Troubles
 from headway.core.errors import BrokerError
 from headway.core.lease_actions import Settle
 from headway.core.lease_messages import Demand, Ended, Hello, LeaderMessage, WorkerMessage
@@ -30,6 +31,7 @@ from headway.lease.server import LeaseServer
 from headway.roles.leader_telemetry import LeaderTelemetry
 from headway.roles.queue_actions import QueueActions
 from headway.roles.queue_intake import QueueIntake
+from headway.roles.quiet_heap import QuietHeap
 from headway.roles.succession import Succession
 from headway.roles.supervisor import Supervisor
 from headway.roles.wall_clock import WallClock
@@ -55,12 +57,16 @@ class QueueLeader:
         tracer: JobTracer,
         metrics: QueueMetrics,
         leads: Callable[[], bool],
+        heap: QuietHeap,
+        troubles: Troubles,
     ) -> None:
         self._settings = settings
         self._connection = connection
         self._server = server
         self._metrics = metrics
         self._leads = leads
+        self._heap = heap
+        self._troubles = troubles
         self._clock = WallClock()
         self._telemetry = LeaderTelemetry(tracer, metrics, self._clock)
         self._store = StateStore(connection.js)
@@ -134,6 +140,7 @@ class QueueLeader:
             intake,
             self._connection,
             EpochProof(self._store, self.epoch),
+            self._troubles,
             self,
             self._telemetry,
             self._supervisor,
@@ -150,6 +157,7 @@ class QueueLeader:
             self._telemetry,
             self._supervisor,
             self._clock,
+            self._heap,
         )
 
     def _let_workers_in(self) -> None:
