@@ -58,6 +58,7 @@ class QueueIntake:
         heap: QuietHeap,
     ) -> None:
         self._limits = config.job_limits
+        self._max_bytes_per_tenant = config.max_waiting_bytes_per_tenant
         self._models = models
         self._intake = intake
         self._leases = leases
@@ -70,18 +71,19 @@ class QueueIntake:
         self._rejecting: set[asyncio.Task[None]] = set()
         self._reached = 0
         """A stream sequence: the jobs up to there are in the queue, or are being rejected."""
+        self._has_caught_up = False
+        """Every job that lay in the stream at the start is in the queue."""
         self._news = asyncio.Event()
         """It has gone up."""
 
     async def run(self, on_caught_up: Callable[[], None]) -> None:
         """For ever; raises `Deposed` when another leader has taken over. ``on_caught_up`` is called once, when every
         job that lay in the stream at the start is in the queue."""
-        caught_up = False
         while True:
             self._reached = self._intake.reached
             self._news.set()
-            if not caught_up and self._intake.num_unread == 0:
-                caught_up = True
+            if not self._has_caught_up and self._intake.num_unread == 0:
+                self._has_caught_up = True
                 on_caught_up()
             try:
                 incoming = await self._intake.fetch(FETCH_JOBS, FETCH_SECONDS)
@@ -138,7 +140,23 @@ class QueueIntake:
             served = ", ".join(sorted(self._models))
             text = f"model {message.model!r} is not served here; the subject may name: {served}"
             raise PayloadRejected(RejectCode.UNKNOWN_MODEL, "model", text, job.key, job.payload_hash)
+        self._check_room(job, len(message.payload))
         return job
+
+    def _check_room(self, job: Job, num_bytes: int) -> None:
+        """JetStream bounds the jobs of a tenant and the bytes of all; the bytes of one tenant are left to us.
+
+        What lay in the stream at the start may have been taken in, or begun, under a former leader: it stays.
+        """
+        if not self._has_caught_up or self._leases.find(job.key) is not None:
+            return
+        num_outstanding, limit = self._leases.num_outstanding_bytes(job.key.tenant), self._max_bytes_per_tenant
+        if num_outstanding + num_bytes > limit:
+            text = (
+                f"this tenant has {num_outstanding} bytes in the queue, of {limit} at most, and the job {num_bytes}; "
+                "publish it later, under another id"
+            )
+            raise PayloadRejected(RejectCode.BUSY, None, text, job.key, job.payload_hash)
 
     async def _reject(self, message: IncomingJob, rejected: PayloadRejected) -> None:
         try:
@@ -185,6 +203,7 @@ def _queued(job: Job, message: IncomingJob) -> QueuedJob:
         expected_tokens=job.expected_tokens,
         expires_at=expires_at,
         payload_hash=job.payload_hash,
+        num_bytes=len(message.payload),
         traceparent=message.traceparent,
         payload=message.payload,
     )
