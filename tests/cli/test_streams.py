@@ -5,8 +5,13 @@ from dataclasses import replace
 
 from headway.broker.client import Client
 from headway.broker.connection import connect
+from headway.broker.errors import Busy
+from headway.broker.log_end import append_end
+from headway.broker.log_store import JobLogs
 from headway.broker.streams import JOBS, ensure_streams
 from headway.commands import submitting
+from headway.core.job import FinishReason
+from headway.core.records import End, ErrorInfo
 
 
 def run(headway, nats, *arguments):
@@ -57,3 +62,34 @@ async def test_a_full_queue_is_asked_again_until_it_takes_the_job(broker_config,
         await submitting.start(first)
         await submitting.start(second)
         assert pauses == [True]
+
+
+async def test_a_job_that_the_queue_had_no_bytes_for_is_offered_again_under_another_id(broker_config, monkeypatch):
+    busy = ErrorInfo("busy", None, "this tenant has too much in the queue")
+    async with Client.connect(config=broker_config) as client, await connect(broker_config, "tests") as connection:
+        await ensure_streams(connection.js, broker_config)
+        logs, pauses = JobLogs(connection), []
+
+        class Pauses:
+            def __init__(self, *_):
+                pass
+
+            async def pause(self):
+                pauses.append(1)
+
+        submit, ends = client.submit, iter([End(FinishReason.REJECTED, busy), End(FinishReason.LENGTH)] * 2)
+
+        def submit_and_answer(*arguments, **fields):
+            stream = submit(*arguments, **fields)
+            answers.append(asyncio.create_task(append_end(logs, stream.key, next(ends), stream.payload_hash)))
+            return stream
+
+        answers = []
+        monkeypatch.setattr(submitting, "Backoff", Pauses)
+        monkeypatch.setattr(client, "submit", submit_and_answer)
+        async with submitting.Submitter(client) as submitter:
+            made_up = await submitter.outcome({"prompt": "Hello"})
+            assert (made_up.is_complete, pauses) == (True, [1])
+            named = await submitter.outcome({"prompt": "Hello", "id": "a1"})
+        assert (named.is_complete, pauses) == (False, [1]), "its id is the user's own"
+        assert isinstance(named.error, Busy)

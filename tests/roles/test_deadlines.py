@@ -34,7 +34,7 @@ async def test_a_cancel_that_races_with_the_end_leaves_one_end_and_is_answered_w
             ends = [chunk.finish_reason for chunk in chunks if chunk.finish_reason is not None]
             assert ends == [answer.finish_reason]
             assert chunks[-1].finish_reason is not None
-            assert len(wire.log(tenant, stream.id).of_kind("end")) == 1
+            assert (await wire.ended(tenant, stream.id)).end["finish_reason"] == answer.finish_reason
     assert CancelOutcome.CANCELLED in outcomes
 
 
@@ -90,6 +90,39 @@ async def test_a_queue_that_is_full_of_bytes_refuses_a_large_job_and_takes_a_sma
         assert caught.value.retry_after_seconds > 0
         await client.submit("Hello")
     assert await parts.wire.num_jobs() == 2
+
+
+async def test_a_tenant_with_too_many_bytes_in_the_queue_is_answered_busy_and_others_are_taken(
+    parts: Any, tenant: str, job: Job
+) -> None:
+    await parts.queue(broker={"max_waiting_bytes_per_tenant": 1000, "max_job_bytes": 1000})
+    async with Client.connect(parts.nats.url, tenant=tenant) as client:
+        await client.submit("x" * 500, id="first", max_tokens=4)
+        with pytest.raises(Busy, match="bytes in the queue") as caught:
+            await client.submit("x" * 500, id="second", max_tokens=4).result(timeout_seconds=60)
+        assert caught.value.retry_after_seconds > 0
+        await client.submit("x" * 500, id="first", max_tokens=4)
+        await client.submit("Hello", id="small", max_tokens=4)
+    await parts.wire.publish(f"{tenant}-2", job(id="a1", prompt="x" * 500))
+    log = await parts.wire.ended(tenant, "second")
+    assert (log.kinds, log.error) == (["end"], ("busy", None))
+    await parts.worker()
+    for name, job_id in ((tenant, "first"), (tenant, "small"), (f"{tenant}-2", "a1")):
+        assert (await parts.wire.ended(name, job_id)).end["finish_reason"] in ("length", "stop")
+    assert await parts.wire.dead_reasons(tenant, "first") == [], "a repeated job is not refused for its bytes"
+    assert (await parts.wire.run(tenant, "third", prompt="x" * 500)).end["finish_reason"] == "length"
+
+
+async def test_what_a_former_leader_has_taken_in_is_not_refused_by_the_next(parts: Any, tenant: str, job: Job) -> None:
+    """Even if it is more than the next one would take."""
+    first = await parts.queue()
+    for number in range(4):
+        await parts.wire.publish(tenant, job(id=f"n{number}", prompt="x" * 300))
+    await first.close()
+    await parts.queue(broker={"max_waiting_bytes_per_tenant": 1000, "max_job_bytes": 1000})
+    await parts.worker()
+    ends = [(await parts.wire.ended(tenant, f"n{number}")).end["finish_reason"] for number in range(4)]
+    assert ends == ["length"] * 4
 
 
 async def test_jobs_that_were_refused_while_the_queue_was_full_are_taken_when_it_is_not(

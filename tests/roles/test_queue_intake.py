@@ -13,6 +13,7 @@ import pytest_asyncio
 from nats.errors import NoRespondersError
 
 from headway.broker.intake import IncomingJob, JobsIntake
+from headway.roles.queue_intake import QueueIntake
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 Job = Callable[..., dict[str, Any]]
@@ -78,3 +79,34 @@ async def test_a_queue_that_begins_with_an_empty_stream_knows_at_once_what_never
     await first.close()
     await parts.queue()
     assert (await cancel(parts, tenant, "never"))["outcome"] == "not_found"
+
+
+async def test_others_have_their_turn_while_many_jobs_are_taken_in(
+    parts: Any, tenant: str, job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The renewal of the leader's lock, for one."""
+    monkeypatch.setattr("headway.roles.queue_intake.SLICE_SECONDS", 0.0)
+    turns, taken_at = 0, []
+
+    async def take_turns() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    take_in = QueueIntake._take_in
+
+    async def take_in_and_note(self: QueueIntake, message: IncomingJob) -> None:
+        await take_in(self, message)
+        taken_at.append(turns)
+
+    monkeypatch.setattr(QueueIntake, "_take_in", take_in_and_note)
+    first = await parts.queue()
+    await first.close()
+    await parts.wire.publish_all((tenant, job(id=f"n{n}")) for n in range(100))
+    await parts.wire.client.flush()
+    others = asyncio.create_task(take_turns())
+    await parts.queue()
+    others.cancel()
+    assert len(taken_at) == 100
+    assert len(set(taken_at)) == 100, "each in a turn of its own"

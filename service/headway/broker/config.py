@@ -59,6 +59,8 @@ class BrokerConfig:
     """Jobs of one tenant and model that the queue holds at most."""
     max_waiting_bytes: int = 1024 * MIB
     """Bytes of all jobs that the queue holds at most."""
+    max_waiting_bytes_per_tenant: int = 256 * MIB
+    """Bytes of one tenant's jobs that the queue holds at most; further ones are answered with the error busy."""
     max_job_bytes: int = MIB
     """Bytes of one job at most, headers included; at most the max_payload of the NATS server."""
     max_prompt_ids: int = 1_000_000
@@ -82,6 +84,12 @@ class BrokerConfig:
         _require(bool(self.urls), "nats_url", self.nats_url, "give an address like nats://127.0.0.1:4222")
         _require(
             self.max_job_bytes <= self.max_waiting_bytes, "max_job_bytes", self.max_job_bytes, "≤ max_waiting_bytes"
+        )
+        _require(
+            self.max_job_bytes <= self.max_waiting_bytes_per_tenant,
+            "max_waiting_bytes_per_tenant",
+            self.max_waiting_bytes_per_tenant,
+            "≥ max_job_bytes",
         )
         _require(
             (self.nats_tls_cert_file is None) == (self.nats_tls_key_file is None),
@@ -111,6 +119,7 @@ _POSITIVE = (
     "max_waiting_jobs",
     "max_waiting_jobs_per_tenant",
     "max_waiting_bytes",
+    "max_waiting_bytes_per_tenant",
     "max_job_bytes",
     "max_prompt_ids",
     "max_messages",

@@ -14,7 +14,7 @@
     ├── LogIncomplete          the log has lost records: to its age limit, or with its stream
     ├── Conflict               another job has this identity: the results are not ours
     ├── TooLarge               a payload is larger than the broker takes
-    ├── Busy                   the queue is full: too many jobs wait (of all, or of this tenant)
+    ├── Busy                   the queue is full: too many jobs or bytes wait (of all, or of this tenant)
     ├── RecordInvalid          a record of a log that cannot be read
     │   └── UnknownKind        a record of a kind that this version does not know
     └── EmbeddedNatsFailed     the nats-server that we start ourselves did not start
@@ -161,7 +161,7 @@ class TooLarge(BrokerError):
 
 
 class Busy(BrokerError):
-    """The queue is full: too many jobs wait, of all or of this tenant. Nothing was stored; try again later."""
+    """The queue is full: too many jobs or bytes wait, of all or of this tenant. Nothing will run; try again later."""
 
     def __init__(self, reason: str, retry_after_seconds: float = 1.0) -> None:
         super().__init__(reason)

@@ -8,14 +8,14 @@ from collections.abc import Generator
 from typing import Any, Self
 
 from headway.broker.connection import Connection
-from headway.broker.errors import Conflict, LogIncomplete
+from headway.broker.errors import Busy, Conflict, LogIncomplete
 from headway.broker.job_publish import Publication, publish_job
 from headway.broker.joblog import StoredRecord
 from headway.broker.log_reader import LogReader
 from headway.broker.results import Chunk, JobResult, Transcript
-from headway.core.errors import HeadwayError
+from headway.core.errors import HeadwayError, RejectCode
 from headway.core.job import JobKey
-from headway.core.records import Attempt, End, Tokens
+from headway.core.records import Attempt, End, ErrorInfo, Tokens
 
 
 class JobStream:
@@ -79,7 +79,8 @@ class JobStream:
         """The whole job once it has ended; after a part of it was read, or all of it, too.
 
         A job that was rejected or failed gives a result with its ``error``, no exception. Raises `TimeoutError`,
-        `Conflict`, `LogIncomplete`, and what `start` raises.
+        `Conflict`, `LogIncomplete`, what `start` raises, and `Busy` too if the queue had no room for the bytes of this
+        tenant: that is the job's end, so it takes another id to try again.
         """
         async with asyncio.timeout(timeout_seconds):
             async for _ in self:
@@ -134,6 +135,8 @@ class JobStream:
                 if token_start != len(self._transcript.token_ids):
                     raise LogIncomplete(self.key)
                 return Chunk(token_ids, text, logprobs)
+            case End(error=ErrorInfo(code=RejectCode.BUSY, message=message)):
+                raise Busy(message)
             case End(finish_reason=reason, error=error, usage=usage, timings=timings):
                 return Chunk(finish_reason=reason, error=error, usage=usage, timings=timings)
         return None

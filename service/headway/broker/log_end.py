@@ -1,8 +1,13 @@
-"""Ending a job that no worker runs: what the queue's leader writes into its log."""
+"""Ending a job that no worker runs: what the queue's leader, or a worker that cannot begin, writes into its log.
+
+The end is appended behind what was read, and in between whoever writes it is asked whether it still may: so nothing
+that was written since then, by somebody newer, is cut off (`broker.epoch_proof`).
+"""
 
 from __future__ import annotations
 
 import secrets
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -30,11 +35,21 @@ class EndOutcome:
     """The log as it is now; its ``end`` is the one that counts."""
 
 
-async def append_end(logs: JobLogs, key: JobKey, end: End, payload_hash: str) -> EndOutcome:
+MayEnd = Callable[[LogState], Awaitable[None]]
+"""Asked with the log as it was read; raises if the end is not ours to write (any more)."""
+
+
+async def anybody_may(_: LogState) -> None:
+    """Where there is nobody else."""
+
+
+async def append_end(
+    logs: JobLogs, key: JobKey, end: End, payload_hash: str, may_end: MayEnd = anybody_may
+) -> EndOutcome:
     """End the log of a job, whoever writes there now: a worker that still does is refused from then on.
 
-    Can be repeated. Without a usage of its own, the end gets that of the output so far. A log that has lost its first
-    records to its age limit is ended all the same.
+    Raises what ``may_end`` raises. Can be repeated. Without a usage of its own, the end gets that of the output so far.
+    A log that has lost its first records to its age limit is ended all the same.
     """
     write_id = secrets.token_hex(8)
     while True:
@@ -43,6 +58,7 @@ async def append_end(logs: JobLogs, key: JobKey, end: End, payload_hash: str) ->
             return EndOutcome(EndResult.OTHER_JOB, state)
         if state.end is not None:
             return EndOutcome(EndResult.ALREADY_ENDED, state)
+        await may_end(state)
         record = replace(end, usage=state.usage) if end.usage == Usage() else end
         outcome = await logs.append(Append(key, record, state.last_sequence, write_id, payload_hash))
         if isinstance(outcome, Stored):

@@ -6,7 +6,7 @@ refused when it is repeated. `append` therefore reads the tail and tells its own
 id in the record's headers.
 
 A stream that is full, deleted or without space refuses too, and is tried again like a server that is away, so what is
-not stored yet is held meanwhile; `Troubles` say why.
+not stored, or not read, yet is held meanwhile; `Troubles` say why.
 
 Tails are read from the leader of the stream (the plain get of the JetStream API, never the direct get that
 followers answer), so that a writer never takes up a job on a stale log. Everything is tried again until it works:
@@ -100,13 +100,16 @@ class JobLogs:
 
     async def tail(self, key: JobKey) -> StoredRecord | None:
         """The log's newest record, as the leader of the stream knows it; None: the log is empty."""
-        backoff = Backoff()
-        while True:
-            try:
-                return await self._get_tail(key)
-            except (BrokerUnavailable, BrokerRefused) as exc:
-                self._go_on_after(exc)
-            await backoff.pause()
+        backoff, who = Backoff(), object()
+        try:
+            while True:
+                try:
+                    return await self._get_tail(key)
+                except (BrokerUnavailable, BrokerRefused) as exc:
+                    self._go_on_after(exc, who)
+                await backoff.pause()
+        finally:
+            self._troubles.remove(who)
 
     async def read(self, key: JobKey) -> LogState:
         """Everything that the log says. One round trip if it is empty, as it is for most jobs at their grant.
@@ -180,17 +183,19 @@ class JobLogs:
         try:
             messages = await read_page(self._connection, RESULTS, log_subject(state.key), state.last_sequence + 1)
         except (BrokerUnavailable, BrokerRefused) as exc:
-            self._go_on_after(exc)
+            self._go_on_after(exc)  # the tail is asked for next, and says what is wrong
             return False
         for message in messages:
             state.add(_readable_record(message.metadata.sequence.stream, message.data, message.headers))
         return bool(messages)
 
-    def _go_on_after(self, exc: BrokerUnavailable | BrokerRefused) -> None:
+    def _go_on_after(self, exc: BrokerUnavailable | BrokerRefused, who: object | None = None) -> None:
         """A lost connection comes back; one that we closed does not. A refusal (a limit of the account, say) is for an
         operator to end, and no reason to drop what runs."""
         if self._connection.client.is_closed:
             raise exc
+        if who is not None and self._connection.client.is_connected and self._troubles.reason is None:
+            self._troubles.add(who, str(exc))
         log.log(logging.WARNING if isinstance(exc, BrokerRefused) else logging.DEBUG, "%s; trying again", exc)
 
 

@@ -1,6 +1,6 @@
 """The little that must outlive a queue leader and is not in the streams: the bucket ``HEADWAY_STATE``.
 
-    epoch              {"version": 1, "epoch": 7}                                  raised by compare-and-swap
+    epoch              {"version": 1, "epoch": 7}        raised by compare-and-swap, and written anew to confirm it
     capacity.<model>   {"version": 1, "num_pages": 1024, "page_size": 16, "max_num_seqs": 64}   per worker, last seen
     workers            {"version": 1, "incarnations": ["5f0c…"]}                   connected when it was saved
     fairness.<model>   {"version": 1, "saved_at": 1.7e9, "counters": {"acme": 12.5}}   every few seconds
@@ -21,7 +21,7 @@ from nats.js import JetStreamContext
 from nats.js.errors import KeyNotFoundError, KeyWrongLastSequenceError
 from nats.js.kv import KeyValue
 
-from headway.broker.errors import BrokerError, translated
+from headway.broker.errors import BrokerError, Deposed, translated
 from headway.broker.streams import STATE_BUCKET
 
 log = logging.getLogger(__name__)
@@ -88,6 +88,27 @@ class StateStore:
                 continue
             return epoch
         raise BrokerError(f"could not raise the epoch in {MAX_RACES} tries")
+
+    async def confirm_epoch(self, epoch: int) -> None:
+        """Write the epoch once more, which works only while it is the last that was given out: else `Deposed`.
+
+        The bucket itself may be gone, and be made anew without it: that is `Deposed` too, since nothing then keeps the
+        same epoch from being given out again.
+        """
+        last = 0
+        for _ in range(MAX_RACES):
+            last, revision = await self._read_epoch()
+            if last > epoch:
+                break
+            if last == epoch:
+                try:
+                    with translated("confirm the epoch"):
+                        await self._write("epoch", Epoch(epoch=epoch), revision)
+                except _LostRace:
+                    continue
+                return
+            await asyncio.sleep(RACE_SECONDS)
+        raise Deposed(epoch, f"the last epoch that was given out is {last}")
 
     async def put_capacity(self, model: str, num_pages: int, page_size: int, max_num_seqs: int | None = None) -> None:
         capacity = Capacity(num_pages=num_pages, page_size=page_size, max_num_seqs=max_num_seqs)

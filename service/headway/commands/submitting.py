@@ -62,7 +62,19 @@ class Submitter:
         return stream
 
     async def outcome(self, fields: dict[str, Any]) -> Outcome:
-        """One job from its beginning to its end; an error is an outcome too."""
+        """One job from its beginning to its end; an error is an outcome too.
+
+        The queue may find after the fact that its tenant has too much in it. Then the job is offered again, but only if
+        the id is ours to change.
+        """
+        backoff = Backoff(BUSY_SECONDS, MAX_BUSY_SECONDS)
+        while True:
+            outcome = await self._one_outcome(fields)
+            if not isinstance(outcome.error, Busy) or "id" in fields:
+                return outcome
+            await backoff.pause()
+
+    async def _one_outcome(self, fields: dict[str, Any]) -> Outcome:
         stream = self._client.submit(**fields)
         self._open.add(stream.id)
         try:

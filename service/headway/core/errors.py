@@ -27,6 +27,8 @@ class RejectCode(StrEnum):
     UNKNOWN_MODEL = "unknown_model"
     CONFLICT = "conflict"
     TOO_LARGE = "too_large"
+    BUSY = "busy"
+    """Not the job's fault: its tenant has too many bytes in the queue. Under another id it may be taken later."""
 
 
 class HeadwayError(Exception):

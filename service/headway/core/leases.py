@@ -76,11 +76,21 @@ class Leases:
         """The outstanding job of this identity: waiting, leased or ending."""
         return self._jobs.find(key)
 
+    @property
+    def num_outstanding(self) -> int:
+        """Jobs that have no stored end yet."""
+        return len(self._jobs)
+
+    def num_outstanding_bytes(self, tenant: str) -> int:
+        """Of the payloads of the tenant's outstanding jobs."""
+        return self._jobs.num_bytes(tenant)
+
     def add(self, model: str, job: QueuedJob, now: float) -> list[Action]:
         """A job of the stream. One that is outstanding already is a repeat or a conflict, and is settled as such."""
         known = self._jobs.find(job.key)
         if known is not None:
             return self._jobs.add_again(known, OutstandingJob(model, job))
+        self._jobs.took_in(job)
         claimant = self._claimant(model, job.key)
         if claimant is not None:
             held = claimant.claims.pop(job.key)

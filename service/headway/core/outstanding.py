@@ -10,6 +10,7 @@ A job is in exactly one place: waiting (`WaitingJobs`), leased (one `Lease`), or
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -51,6 +52,11 @@ class OutstandingJobs:
         self._leases: dict[JobKey, Lease] = {}
         self._ending: dict[JobKey, OutstandingJob] = {}
         self._cancels: set[JobKey] = set()
+        self._num_bytes: Counter[str] = Counter()
+        """By tenant."""
+
+    def __len__(self) -> int:
+        return len(self._leases) + len(self._ending) + sum(map(len, self.waiting.values()))
 
     def find(self, key: JobKey) -> OutstandingJob | None:
         lease = self._leases.get(key)
@@ -58,6 +64,14 @@ class OutstandingJobs:
             return OutstandingJob(lease.model, lease.job)
         waiting = ((model, jobs.get(key)) for model, jobs in self.waiting.items())
         return self._ending.get(key) or next((OutstandingJob(model, job) for model, job in waiting if job), None)
+
+    def num_bytes(self, tenant: str) -> int:
+        """Of the payloads of all its outstanding jobs."""
+        return self._num_bytes[tenant]
+
+    def took_in(self, job: QueuedJob) -> None:
+        """It is outstanding from now on."""
+        self._num_bytes[job.key.tenant] += job.num_bytes
 
     def leased(self, model: str) -> list[QueuedJob]:
         return [lease.job for lease in self._leases.values() if lease.model == model]
@@ -122,6 +136,10 @@ class OutstandingJobs:
         lease.worker.forget(lease)
 
     def _settle(self, ended: OutstandingJob, num_output_tokens: int | None, reason: FinishReason) -> list[Action]:
+        tenant = ended.job.key.tenant
+        self._num_bytes[tenant] -= ended.job.num_bytes
+        if not self._num_bytes[tenant]:
+            del self._num_bytes[tenant]
         self.waiting[ended.model].queue.settle(ended.job, num_output_tokens, is_whole=reason in WHOLE)
         return [Settle(ended.job), *self._answer(ended.job.key, reason)]
 

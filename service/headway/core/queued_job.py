@@ -32,6 +32,8 @@ class QueuedJob:
     expires_at: float | None = None
     payload_hash: str = ""
     traceparent: str | None = None
+    num_bytes: int = 0
+    """Of the payload, whether it is held here or not."""
     payload: bytes | None = None
     """None: dropped beyond the byte budget. Fetch it by ``stream_sequence``, then `attach` it."""
 

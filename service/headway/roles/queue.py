@@ -36,6 +36,8 @@ from headway.roles.cluster_services import ClusterServices, with_pod_address
 from headway.roles.election import Election, LeadershipLost, LockElection, Unopposed
 from headway.roles.probes import Probes
 from headway.roles.queue_leader import QueueLeader
+from headway.roles.quiet_heap import QuietHeap
+from headway.roles.stream_watch import StreamWatch
 from headway.roles.supervisor import Supervisor
 from headway.settings import Settings
 from headway.telemetry.telemetry import Telemetry
@@ -43,7 +45,7 @@ from headway.telemetry.telemetry import Telemetry
 log = logging.getLogger(__name__)
 
 NATS, LEADER = "nats", "leader"
-"""The conditions of readiness."""
+"""The conditions of readiness, beside those of `StreamWatch`."""
 RETRY_SECONDS = 2.0
 NOBODY_LEADS = "no queue process leads now"
 
@@ -63,6 +65,8 @@ class QueueRole:
         self._probes = Probes(self.health, NATS, LEADER)
         self.server = LeaseServer(settings.lease, self)
         self.server.follow(None)
+        self._heap = QuietHeap()
+        self._streams = StreamWatch(settings.broker, self._probes)
         self._leader: QueueLeader | None = None
         """Set while this process leads."""
         self._election: Election = Unopposed()
@@ -81,6 +85,7 @@ class QueueRole:
         connection = await connect(self._settings.broker, "headway-queue", on_change=self._on_connection)
         self._parts.push_async_callback(connection.close)
         self._supervisor.spawn("nats", fail_when_closed(connection))
+        self._supervisor.spawn("streams", self._streams.run(connection))
         replays = ReplayServer(connection)
         await replays.start()
         self._parts.push_async_callback(replays.stop)
@@ -145,6 +150,7 @@ class QueueRole:
     async def _lead_and_follow(self, connection: Connection) -> None:
         """Campaigns, leads, and begins again when that has ended; the readiness probe says why it does not lead."""
         while not self._stop.is_set():
+            self._heap.forget()
             try:
                 await ensure_streams(connection.js, self._settings.broker)
                 await self._election.campaign()
@@ -161,7 +167,9 @@ class QueueRole:
     async def _lead(self, connection: Connection) -> None:
         """One leadership. However it ends, grants end first, and the others may lead last."""
         tracer, leads = self.telemetry.tracer, self._election.leads
-        leader = QueueLeader(self._settings, connection, self.server, tracer, self._metrics, leads)
+        leader = QueueLeader(
+            self._settings, connection, self.server, tracer, self._metrics, leads, self._heap, self._streams.troubles
+        )
         self._leader = leader
         try:
             await leader.run(self._election.hold(), self._on_stage, self._stop)

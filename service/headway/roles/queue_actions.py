@@ -12,12 +12,16 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
+from headway.broker.backoff import Backoff
 from headway.broker.connection import Connection
 from headway.broker.dead import DeadLetter, DeadLetters
+from headway.broker.epoch_proof import EpochProof
 from headway.broker.errors import BrokerError, BrokerUnavailable, MessageMissing
 from headway.broker.intake import JobsIntake
-from headway.broker.log_end import EndResult, append_end
+from headway.broker.joblog import LogState
+from headway.broker.log_end import EndOutcome, EndResult, append_end
 from headway.broker.log_store import JobLogs
+from headway.broker.troubles import Troubles
 from headway.core.job import JobKey
 from headway.core.lease_actions import Action, CancelAnswer, Drop, Send, Settle, WriteDead, WriteEnd
 from headway.core.leases import Leases
@@ -31,8 +35,6 @@ from headway.telemetry.logs import job_fields
 
 log = logging.getLogger(__name__)
 
-RETRY_SECONDS = 0.5
-
 Work = Callable[[], Awaitable[None]]
 
 
@@ -44,6 +46,8 @@ class QueueActions:
         leases: Leases,
         intake: JobsIntake,
         connection: Connection,
+        proof: EpochProof,
+        troubles: Troubles,
         streams: Streams,
         telemetry: LeaderTelemetry,
         supervisor: Supervisor,
@@ -51,8 +55,11 @@ class QueueActions:
     ) -> None:
         self._leases = leases
         self._intake = intake
-        self._logs = JobLogs(connection)
+        self._connection = connection
+        self._logs = JobLogs(connection, troubles)
+        self._troubles = troubles
         self._dead = DeadLetters(connection)
+        self._proof = proof
         self._telemetry = telemetry
         self._supervisor = supervisor
         self._clock = clock
@@ -86,6 +93,10 @@ class QueueActions:
             self.carry_out(self._leases.cancel(key))
         return await asyncio.shield(waiting)
 
+    async def end(self, key: JobKey, end: End, payload_hash: str) -> EndOutcome:
+        """End a job that no worker runs, as the leader. Raises `Deposed` instead if another one leads by now."""
+        return await append_end(self._logs, key, end, payload_hash, self._may_end)
+
     async def finish(self) -> None:
         """Returns once all that is under way with the broker is done."""
         while self._chains:
@@ -108,7 +119,7 @@ class QueueActions:
         waited = max(0.0, self._clock.now() - job.arrival_seconds)
         # No usage: the log knows what was delivered, the last report of a lost worker is older.
         end = End(action.finish_reason, action.error, timings=Timings(queue_seconds=waited))
-        outcome = await append_end(self._logs, job.key, end, job.payload_hash)
+        outcome = await self.end(job.key, end, job.payload_hash)
         ended = outcome.state.end if outcome.result is EndResult.ALREADY_ENDED else None
         stored = end.finish_reason if ended is None else ended.finish_reason  # a worker may have been faster
         outstanding = self._leases.find(job.key)
@@ -118,8 +129,12 @@ class QueueActions:
             if outcome.result is EndResult.WRITTEN:
                 self._telemetry.wrote_end(outstanding.model, job.key, stored)
 
+    async def _may_end(self, _: LogState) -> None:
+        await self._proof.renew()
+
     async def _write_dead(self, action: WriteDead) -> None:
         job = action.job
+        await self._proof.renew()
         payload = job.payload if job.payload is not None else await self._payload_of(job)
         letter = DeadLetter(job.key, action.model, action.reason, payload, job.stream_sequence, job.num_lost_attempts)
         await self.bury(letter)
@@ -131,15 +146,24 @@ class QueueActions:
             return b""
 
     async def bury(self, letter: DeadLetter) -> None:
+        """Tries until it is stored."""
         log.warning("dead letter: %s", letter.reason, extra=job_fields(letter.key))
-        while True:
-            try:
-                await self._dead.put(letter)
-            except BrokerError as exc:
-                log.warning("%s; trying again", exc)
-                await asyncio.sleep(RETRY_SECONDS)
-            else:
-                return
+        backoff = Backoff()
+        try:
+            while not await self._try_to_bury(letter):
+                await backoff.pause()
+        finally:
+            self._troubles.remove(letter)
+
+    async def _try_to_bury(self, letter: DeadLetter) -> bool:
+        try:
+            await self._dead.put(letter)
+        except BrokerError as exc:
+            log.warning("%s; trying again", exc)
+            if self._connection.client.is_connected:
+                self._troubles.add(letter, str(exc))
+            return False
+        return True
 
 
 async def _after(before: asyncio.Task[None] | None, work: Work) -> None:

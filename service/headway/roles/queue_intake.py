@@ -10,16 +10,14 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from headway.broker.config import BrokerConfig
-from headway.broker.connection import Connection
 from headway.broker.dead import DeadLetter
 from headway.broker.errors import BrokerUnavailable, PayloadRejected
 from headway.broker.intake import IncomingJob, JobsIntake
 from headway.broker.job_codec import decode_job, estimate_prompt_tokens, reserved_key
-from headway.broker.log_end import EndResult, append_end
-from headway.broker.log_store import JobLogs
+from headway.broker.log_end import EndResult
 from headway.core.errors import RejectCode
 from headway.core.job import FinishReason, Job, JobKey
 from headway.core.leases import Leases
@@ -27,6 +25,7 @@ from headway.core.queued_job import QueuedJob
 from headway.core.records import End, ErrorInfo
 from headway.roles.leader_telemetry import LeaderTelemetry
 from headway.roles.queue_actions import QueueActions
+from headway.roles.quiet_heap import QuietHeap
 from headway.roles.supervisor import Supervisor
 from headway.roles.wall_clock import WallClock
 from headway.telemetry.logs import job_fields
@@ -36,6 +35,7 @@ log = logging.getLogger(__name__)
 FETCH_JOBS = 512
 FETCH_SECONDS = 5.0
 RETRY_SECONDS = 0.5
+SLICE_SECONDS = 0.01
 MAX_REJECTIONS_IN_FLIGHT = 64
 CATCH_UP_SECONDS = 5.0
 UNKNOWN_MODEL = "other"
@@ -50,38 +50,40 @@ class QueueIntake:
         config: BrokerConfig,
         models: frozenset[str],
         intake: JobsIntake,
-        connection: Connection,
         leases: Leases,
         actions: QueueActions,
         telemetry: LeaderTelemetry,
         supervisor: Supervisor,
         clock: WallClock,
+        heap: QuietHeap,
     ) -> None:
         self._limits = config.job_limits
+        self._max_bytes_per_tenant = config.max_waiting_bytes_per_tenant
         self._models = models
         self._intake = intake
-        self._logs = JobLogs(connection)
         self._leases = leases
         self._actions = actions
         self._telemetry = telemetry
         self._supervisor = supervisor
         self._clock = clock
+        self._heap = heap
         self._rejections = asyncio.Semaphore(MAX_REJECTIONS_IN_FLIGHT)
         self._rejecting: set[asyncio.Task[None]] = set()
         self._reached = 0
         """A stream sequence: the jobs up to there are in the queue, or are being rejected."""
+        self._has_caught_up = False
+        """Every job that lay in the stream at the start is in the queue."""
         self._news = asyncio.Event()
         """It has gone up."""
 
     async def run(self, on_caught_up: Callable[[], None]) -> None:
         """For ever; raises `Deposed` when another leader has taken over. ``on_caught_up`` is called once, when every
         job that lay in the stream at the start is in the queue."""
-        caught_up = False
         while True:
             self._reached = self._intake.reached
             self._news.set()
-            if not caught_up and self._intake.num_unread == 0:
-                caught_up = True
+            if not self._has_caught_up and self._intake.num_unread == 0:
+                self._has_caught_up = True
                 on_caught_up()
             try:
                 incoming = await self._intake.fetch(FETCH_JOBS, FETCH_SECONDS)
@@ -89,9 +91,19 @@ class QueueIntake:
                 log.warning("%s; trying again", exc)
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
-            for message in incoming:
-                await self._take_in(message)
-            await asyncio.sleep(0)
+            await self._take_all_in(incoming)
+            self._heap.has(self._leases.num_outstanding)
+
+    async def _take_all_in(self, incoming: Sequence[IncomingJob]) -> None:
+        """In slices: a leader that reads a long stream has its lock to renew meanwhile."""
+        loop = asyncio.get_running_loop()
+        slice_ends_at = loop.time() + SLICE_SECONDS
+        for message in incoming:
+            await self._take_in(message)
+            if loop.time() >= slice_ends_at:
+                await asyncio.sleep(0)
+                slice_ends_at = loop.time() + SLICE_SECONDS
+        await asyncio.sleep(0)
 
     async def catch_up(self) -> None:
         """Returns once every job that NATS has taken until now is in the queue, or has its answer if it is no job.
@@ -128,7 +140,23 @@ class QueueIntake:
             served = ", ".join(sorted(self._models))
             text = f"model {message.model!r} is not served here; the subject may name: {served}"
             raise PayloadRejected(RejectCode.UNKNOWN_MODEL, "model", text, job.key, job.payload_hash)
+        self._check_room(job, len(message.payload))
         return job
+
+    def _check_room(self, job: Job, num_bytes: int) -> None:
+        """JetStream bounds the jobs of a tenant and the bytes of all; the bytes of one tenant are left to us.
+
+        What lay in the stream at the start may have been taken in, or begun, under a former leader: it stays.
+        """
+        if not self._has_caught_up or self._leases.find(job.key) is not None:
+            return
+        num_outstanding, limit = self._leases.num_outstanding_bytes(job.key.tenant), self._max_bytes_per_tenant
+        if num_outstanding + num_bytes > limit:
+            text = (
+                f"this tenant has {num_outstanding} bytes in the queue, of {limit} at most, and the job {num_bytes}; "
+                "publish it later, under another id"
+            )
+            raise PayloadRejected(RejectCode.BUSY, None, text, job.key, job.payload_hash)
 
     async def _reject(self, message: IncomingJob, rejected: PayloadRejected) -> None:
         try:
@@ -152,7 +180,7 @@ class QueueIntake:
             return False
         error = ErrorInfo(rejected.code, rejected.field, rejected.message)
         payload_hash = rejected.payload_hash or hashlib.sha256(message.payload).hexdigest()
-        outcome = await append_end(self._logs, key, End(FinishReason.REJECTED, error), payload_hash)
+        outcome = await self._actions.end(key, End(FinishReason.REJECTED, error), payload_hash)
         if outcome.result is EndResult.WRITTEN:
             model = message.model if message.model in self._models else UNKNOWN_MODEL
             self._telemetry.wrote_end(model, key, FinishReason.REJECTED)
@@ -175,6 +203,7 @@ def _queued(job: Job, message: IncomingJob) -> QueuedJob:
         expected_tokens=job.expected_tokens,
         expires_at=expires_at,
         payload_hash=job.payload_hash,
+        num_bytes=len(message.payload),
         traceparent=message.traceparent,
         payload=message.payload,
     )

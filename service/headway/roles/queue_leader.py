@@ -18,8 +18,10 @@ from typing import Any
 
 from headway.broker.connection import Connection
 from headway.broker.control import ControlServer
+from headway.broker.epoch_proof import EpochProof
 from headway.broker.intake import JobsIntake
 from headway.broker.state import StateStore
+from headway.broker.troubles import Troubles
 from headway.core.errors import BrokerError
 from headway.core.lease_actions import Settle
 from headway.core.lease_messages import Demand, Ended, Hello, LeaderMessage, WorkerMessage
@@ -29,6 +31,7 @@ from headway.lease.server import LeaseServer
 from headway.roles.leader_telemetry import LeaderTelemetry
 from headway.roles.queue_actions import QueueActions
 from headway.roles.queue_intake import QueueIntake
+from headway.roles.quiet_heap import QuietHeap
 from headway.roles.succession import Succession
 from headway.roles.supervisor import Supervisor
 from headway.roles.wall_clock import WallClock
@@ -54,15 +57,20 @@ class QueueLeader:
         tracer: JobTracer,
         metrics: QueueMetrics,
         leads: Callable[[], bool],
+        heap: QuietHeap,
+        troubles: Troubles,
     ) -> None:
         self._settings = settings
         self._connection = connection
         self._server = server
         self._metrics = metrics
         self._leads = leads
+        self._heap = heap
+        self._troubles = troubles
         self._clock = WallClock()
         self._telemetry = LeaderTelemetry(tracer, metrics, self._clock)
-        self._succession = Succession(StateStore(connection.js), settings.roles.models, leads)
+        self._store = StateStore(connection.js)
+        self._succession = Succession(self._store, settings.roles.models, leads)
         self._parts = AsyncExitStack()
         self._supervisor = Supervisor("leader")
         self.is_serving = False
@@ -102,9 +110,7 @@ class QueueLeader:
         """Workers are let in once all jobs of the stream are in the queue, so that its policy chooses from them all."""
         on_stage("taking over")
         intake = await self._take_over()
-        self._actions = QueueActions(
-            self._leases, intake, self._connection, self, self._telemetry, self._supervisor, self._clock
-        )
+        self._actions = self._make_actions(intake)
         on_stage("reading the stream of jobs")
         jobs = self._make_intake(intake)
         caught_up = asyncio.Event()
@@ -119,26 +125,39 @@ class QueueLeader:
         on_stage(None)
 
     async def _take_over(self) -> JobsIntake:
-        store, intake = StateStore(self._connection.js), JobsIntake(self._connection)
+        intake = JobsIntake(self._connection)
         last_seen = await self._succession.last_seen()
-        epoch = await store.raise_epoch(above=await intake.latest_epoch())
+        epoch = await self._store.raise_epoch(above=await intake.latest_epoch())
         queues = await self._succession.queues(self._settings.queue)
         self._parts.push_async_callback(intake.close)
         await intake.takeover(epoch)
         self._leases = Leases(epoch, queues, self._settings.lease_terms, self._clock.now(), last_seen)
         return intake
 
+    def _make_actions(self, intake: JobsIntake) -> QueueActions:
+        return QueueActions(
+            self._leases,
+            intake,
+            self._connection,
+            EpochProof(self._store, self.epoch),
+            self._troubles,
+            self,
+            self._telemetry,
+            self._supervisor,
+            self._clock,
+        )
+
     def _make_intake(self, intake: JobsIntake) -> QueueIntake:
         return QueueIntake(
             self._settings.broker,
             frozenset(self._settings.roles.models),
             intake,
-            self._connection,
             self._leases,
             self._actions,
             self._telemetry,
             self._supervisor,
             self._clock,
+            self._heap,
         )
 
     def _let_workers_in(self) -> None:

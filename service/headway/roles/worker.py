@@ -23,9 +23,7 @@ from opentelemetry.sdk.trace.export import SpanExporter
 
 from headway.broker.connection import Connection, ConnectionState, connect
 from headway.broker.replay_service import ReplayServer
-from headway.broker.streams import ensure_streams
-from headway.broker.troubles import Troubles
-from headway.core.errors import BrokerError, EngineError
+from headway.core.errors import EngineError
 from headway.core.lease_messages import CancelJob, Demand, Grant, Recall, Welcome, WorkerLoad, WorkerMessage
 from headway.core.stats import SchedulerStats
 from headway.core.worker_leases import WorkerFacts, WorkerLeases
@@ -35,6 +33,7 @@ from headway.lease.health import HealthServer
 from headway.roles.broker_watch import fail_when_closed
 from headway.roles.engine_host import MAX_FAILED_STARTS, EngineHost
 from headway.roles.probes import Probes
+from headway.roles.stream_watch import STREAMS, StreamWatch
 from headway.roles.supervisor import Supervisor
 from headway.roles.worker_jobs import WorkerJobs
 from headway.settings import Settings
@@ -42,9 +41,8 @@ from headway.telemetry.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
 
-NATS, STREAMS, RESULTS, ENGINE, LEADER = "nats", "streams", "results", "engine", "leader"
-"""The conditions of readiness."""
-RETRY_SECONDS = 2.0
+NATS, ENGINE, LEADER = "nats", "engine", "leader"
+"""The conditions of readiness, beside those of `StreamWatch`."""
 HAND_BACK_SECONDS = 10.0
 BROKEN_HAND_BACK_SECONDS = 2.0
 """For a worker that ends because a part of it failed, which may be what its jobs would need."""
@@ -65,8 +63,7 @@ class WorkerRole:
         self._metrics = self.telemetry.metrics.worker(model)
         self.health = HealthServer(settings.lease)
         self._probes = Probes(self.health, NATS, STREAMS, ENGINE, LEADER, startup={ENGINE})
-        self._troubles = Troubles(self._on_trouble)
-        self._has_trouble = asyncio.Event()
+        self._streams = StreamWatch(settings.broker, self._probes, self._ask)
         self._is_nats_connected = False
         self.engine = EngineHost(settings.engine, settings.scheduler, settings.roles, self)
         self.stats: SchedulerStats | None = None
@@ -99,8 +96,8 @@ class WorkerRole:
         connection = await connect(self._settings.broker, f"headway-worker-{self.name}", on_change=self._on_nats)
         self._parts.push_async_callback(connection.close)
         self._supervisor.spawn("nats", fail_when_closed(connection))
-        await self._check_streams(connection)
-        self._supervisor.spawn("streams", self._keep_streams(connection))
+        await self._streams.check(connection)
+        self._supervisor.spawn("streams", self._streams.run(connection))
         replays = ReplayServer(connection)
         await replays.start()
         self._parts.push_async_callback(replays.stop)
@@ -120,42 +117,12 @@ class WorkerRole:
         await self._supervisor.close()
         await self._parts.aclose()
 
-    async def _check_streams(self, connection: Connection) -> None:
-        while True:
-            try:
-                await ensure_streams(connection.js, self._settings.broker)
-            except BrokerError as exc:
-                log.warning("not ready: %s", exc)
-                self._probes.failing(STREAMS, str(exc))
-                await asyncio.sleep(RETRY_SECONDS)
-            else:
-                self._probes.met(STREAMS)
-                return
-
-    async def _keep_streams(self, connection: Connection) -> None:
-        """While records cannot be stored, the streams are looked at again: one may be gone, to be made anew."""
-        while True:
-            await self._has_trouble.wait()
-            await self._check_streams(connection)
-            await asyncio.sleep(RETRY_SECONDS)
-
     def _on_nats(self, state: ConnectionState) -> None:
         self._is_nats_connected = state.connected
         if state.connected:
             self._probes.met(NATS)
         else:
             self._probes.failing(NATS, state.reason)
-        self._ask()
-
-    def _on_trouble(self, reason: str | None) -> None:
-        if reason is None:
-            self._has_trouble.clear()
-            self._probes.met(RESULTS)
-            log.info("records are stored again")
-        else:
-            self._has_trouble.set()
-            self._probes.failing(RESULTS, reason)
-            log.warning("not ready: %s; what cannot be stored is held, and no job is asked for", reason)
         self._ask()
 
     # -- the engine: called by the host --------------------------------------------------------------------------
@@ -234,7 +201,7 @@ class WorkerRole:
             self._metrics,
             self.engine.send,
             self._tell,
-            self._troubles,
+            self._streams.troubles,
         )
         async for message in client.messages():
             match message:
@@ -276,7 +243,7 @@ class WorkerRole:
     @property
     def _can_write(self) -> bool:
         """Jobs that were taken otherwise would wait here, and not where another worker could have them."""
-        return self._is_nats_connected and not self._has_trouble.is_set()
+        return self._is_nats_connected and not self._streams.has_trouble
 
     def _reconnect(self, reason: str) -> None:
         if self._client is not None:

@@ -262,8 +262,17 @@ class WorkerJobs:
         await self._end_without_running(grant, end, rejected.payload_hash)
 
     async def _end_without_running(self, grant: Grant, end: End, payload_hash: str) -> None:
-        await append_end(self._logs, grant.key, end, payload_hash)
-        self._say(self._leases.ended(grant.key, end.finish_reason))
+        async def is_newest(state: LogState) -> None:
+            if state.grant is not None and state.grant > grant.token:
+                raise Fenced(grant.key, f"grant {state.grant} comes after {grant.token}")
+
+        try:
+            await append_end(self._logs, grant.key, end, payload_hash, is_newest)
+        except Fenced as exc:
+            log.warning("%s", exc, extra=job_fields(grant.key))
+            self._say(self._leases.refused(grant.key, conflict=False))
+        else:
+            self._say(self._leases.ended(grant.key, end.finish_reason))
 
     def _hand_back(self, key: JobKey, reason: str, only_if_waiting: bool) -> None:
         run = self._runs.get(key)

@@ -259,3 +259,29 @@ def test_another_job_under_an_id_that_is_taken_is_buried(leader, book):
     assert [dead.job for dead in book.dead(actions)] == [other]
     assert book.settled(actions) == [other]
     assert leader.num_waiting == 1
+
+
+# -- the bytes of a tenant -------------------------------------------------------------------------------------------
+
+
+def test_the_bytes_of_a_tenant_are_those_of_its_jobs_that_have_not_ended(leader, book):
+    leader.add("waits", num_bytes=10)
+    leader.add("runs", num_bytes=5)
+    assert leader.leases.num_outstanding_bytes("acme") == 15
+    stream, actions = leader.connect()
+    grants = {grant.key.id: grant for grant in book.grants(actions)}
+    leader.receive(stream, Returned(grants["waits"].key, grants["waits"].token, "drained"))
+    assert leader.leases.num_outstanding_bytes("acme") == 15
+    leader.ended(stream, grants["runs"])
+    assert leader.leases.num_outstanding_bytes("acme") == 10
+    leader.leases.cancel(grants["waits"].key)
+    leader.leases.ended_by_leader(grants["waits"].key, FinishReason.CANCELLED)
+    assert leader.leases.num_outstanding_bytes("acme") == 0
+
+
+def test_a_job_that_comes_again_is_counted_once(leader):
+    job, _ = leader.add("a", num_bytes=10)
+    leader.leases.add("m", job, leader.now)
+    leader.add("a", num_bytes=10)
+    assert leader.leases.num_outstanding_bytes("acme") == 10
+    assert leader.leases.num_outstanding_bytes("another") == 0

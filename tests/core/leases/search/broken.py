@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from headway.core.lease_actions import Action, Send, WriteEnd
@@ -111,6 +111,18 @@ class TakesAnyLog(Rules):
         return True
 
 
+class EndsWithoutLeading(Rules):
+    """Lets whoever has led end a job, if only nothing was written since it read the log."""
+
+    must_lead_to_end = False
+
+
+class EndsWhateverWasWritten(Rules):
+    """Shows that it leads, and then ends the job whatever was written since it had read the log."""
+
+    is_end_fenced = False
+
+
 @dataclass(frozen=True)
 class Mutant:
     code: Code
@@ -122,6 +134,8 @@ def _one(*faults: Fault, **more: int) -> Bounds:
 
 
 _TAKEOVER = Bounds(num_faults=2, faults=(Fault.TAKEOVER, Fault.STREAM), num_jobs=1)
+
+_ENDED = Bounds(num_jobs=1, num_cancels=1, num_faults=1, faults=(Fault.DRAIN, Fault.TAKEOVER))
 
 MUTANTS = {
     "ignores epochs": Mutant(Code(worker_leases=IgnoresEpochs), _TAKEOVER),
@@ -137,6 +151,8 @@ MUTANTS = {
     "reports first": Mutant(Code(worker=ReportsFirst), Bounds(num_faults=0)),
     "keeps what its engine lost": Mutant(Code(worker=KeepsWhatItsEngineLost), _one(Fault.ENGINE, num_jobs=1)),
     "log without fencing": Mutant(Code(rules=LogWithoutFencing), _one(Fault.LEASE)),
+    "ends without leading": Mutant(Code(rules=EndsWithoutLeading), _ENDED),
+    "ends whatever was written": Mutant(Code(rules=EndsWhateverWasWritten), replace(_ENDED, num_faults=2)),
     "takes any log": Mutant(Code(rules=TakesAnyLog), _one(Fault.LEASE)),
 }
 """By what is wrong with them; each with bounds within which it shows."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from headway.core.job import FinishReason, JobKey
 from headway.core.lease_messages import Refused
-from headway.core.records import End
+from headway.core.records import End, GrantToken, Record
 from tests.core.leases.search.leader import DropStream, Work
 from tests.core.leases.search.logs import Violation
 from tests.core.leases.search.state import EOF, GONE, KEYS, NOT_YET, Link, State
@@ -27,6 +27,7 @@ class Draft:
         self.logs = list(state.logs)
         self.num_published = state.num_published
         self.unacked = state.unacked
+        self.ends = state.ends
         self.num_faults = state.num_faults
         self.num_recalls = state.num_recalls
         self.num_cancels = state.num_cancels
@@ -40,6 +41,7 @@ class Draft:
             self._world.shared(tuple(self.logs)),
             self.num_published,
             self.unacked,
+            self.ends,
             self.num_faults,
             self.num_recalls,
             self.num_cancels,
@@ -66,7 +68,7 @@ class Draft:
             self._send(slot, done.messages)
         if done.record is not None:
             assert job is not None
-            self.logs[job] = self.logs[job].append(done.record, done.writer)
+            self._append(job, done.record, done.writer)
         identity = self._world.workers.facts[self.workers[slot]]
         if identity.stream is None:
             self.close_worker_side(slot)
@@ -77,7 +79,7 @@ class Draft:
         """The next thing that a leader has to do with the broker about a job."""
         job = int(key.id)
         if work.reason is not None:
-            self._write_end(leader, key, work.reason)
+            self._end(leader, key, work.reason)
         elif leader == 0 and self.leaders[1] >= 0:
             self.end_leader(0)
         elif self.logs[job].end is None:
@@ -86,12 +88,32 @@ class Draft:
             self.unacked = tuple(other for other in self.unacked if other != job)
             self.leader(leader, ("acked", key))
 
-    def _write_end(self, leader: int, key: JobKey, reason: FinishReason) -> None:
-        log = self.logs[int(key.id)]
-        if log.end is None:
-            log = self.logs[int(key.id)] = log.append(End(reason), None)
-        assert log.end is not None
-        self.leader(leader, ("end_written", key, log.end))
+    def _end(self, leader: int, key: JobKey, reason: FinishReason) -> None:
+        """One of the steps to a stored end: `broker.log_end`."""
+        job = int(key.id)
+        if (ended := self.logs[job].end) is not None:
+            self.leader(leader, ("end_written", key, ended))
+        elif (leader, job) not in self.ends:
+            self._prepare_end(leader, job)
+        elif leader == 0 and self.logs[job].is_past_takeover:
+            raise Violation(f"a former leader ended job {job}, which has gone on under its successor")
+        else:
+            self._append(job, End(reason), None)
+            self.leader(leader, ("end_written", key, reason))
+
+    def _prepare_end(self, leader: int, job: int) -> None:
+        is_deposed = leader == 0 and self.leaders[1] >= 0
+        if is_deposed and self._world.rules.must_lead_to_end:
+            self.end_leader(0)
+        else:
+            self.ends = tuple(sorted({*self.ends, (leader, job)}))
+
+    def _append(self, job: int, record: Record, writer: GrantToken | None) -> None:
+        log = self.logs[job].append(record, writer)
+        is_past_takeover = self.leaders[0] >= 0 and self.leaders[1] >= 0
+        self.logs[job] = log._replace(is_past_takeover=log.is_past_takeover or is_past_takeover)
+        if self._world.rules.is_end_fenced:
+            self.ends = tuple(end for end in self.ends if end[1] != job)
 
     def publish(self) -> None:
         """The next job comes into the stream, and to the leader whose consumer that has."""
@@ -109,6 +131,9 @@ class Draft:
 
     def end_leader(self, leader: int) -> None:
         self.leaders[leader] = GONE
+        self.ends = tuple(end for end in self.ends if end[0] != leader)
+        if leader == 0:
+            self.logs = [log._replace(is_past_takeover=False) for log in self.logs]
         for stream, link in list(self.links.items()):
             if link.leader == leader and link.leader_open:
                 self.end_leader_side(stream)

@@ -8,6 +8,10 @@ compares and stores in one step, so whatever a writer read before still holds at
 and it reads again. A record on its way whose writer has died is stored before another's or never, as if it had been
 stored before the death. That the acknowledgement comes later than the record is stored is two steps where somebody
 could see the difference (`worker.Phase.WRITTEN`).
+
+A leader's ``end`` is two steps, since between them another leader may take over: it has read the log and shown that it
+leads; then the end is stored, if nothing was since the reading. Reading and showing are one, at the moment of the
+latter: whatever is written between them makes the stream refuse the end, as if it had been read before.
 """
 
 from __future__ import annotations
@@ -33,6 +37,8 @@ class Log(NamedTuple):
     grant: GrantToken | None = None
     """Of the newest attempt, whose writer alone may write."""
     end: FinishReason | None = None
+    is_past_takeover: bool = False
+    """A record was stored after the successor had taken over, while the former leader lived."""
 
     def append(self, record: Record, writer: GrantToken | None) -> Log:
         """With one more record, by a worker under that grant or (None) by a leader. Raises `Violation`."""
@@ -60,6 +66,11 @@ class Log(NamedTuple):
 
 class Rules:
     """What the stream, and the writers that ask it, go by."""
+
+    must_lead_to_end = True
+    """A leader shows that it is the newest one, between reading where a log ends and ending it."""
+    is_end_fenced = True
+    """A leader's end is stored only if it follows the record that the leader had read."""
 
     def follows(self, log: Log, writer: GrantToken) -> bool:
         """Whether the stream stores what this writer writes behind the newest record that it knows."""

@@ -75,6 +75,8 @@ class State(NamedTuple):
     num_published: int
     unacked: tuple[int, ...]
     """Jobs in the stream, by index."""
+    ends: tuple[tuple[int, int], ...]
+    """Leader and job: it has read where the log ends, then shown that it leads, and nothing was written since."""
     num_faults: int
     """That may still come."""
     num_recalls: int

@@ -63,7 +63,7 @@ class World:
         self.leaders: Parts[LeaderProcess, LeaderFacts] = Parts(LeaderProcess.facts)
         self.workers: Parts[WorkerProcess, WorkerView] = Parts(WorkerProcess.view)
         self.messages = Numbers()
-        self._rules = self.code.rules()
+        self.rules = self.code.rules()
         self._successors: dict[tuple[int, tuple[int, ...]], int] = {}
         self._shared: dict[Any, Any] = {}
         self._texts: dict[int, str] = {EOF: "its end"}
@@ -76,7 +76,7 @@ class World:
         workers = tuple(self.workers.number(self._new_worker(f"w{slot}.0")) for slot in range(2))
         bounds = self.bounds
         left = (bounds.num_faults, bounds.num_recalls, bounds.num_cancels, bounds.num_reports)
-        state = State((self.leaders.number(first), NOT_YET), workers, (), (Log(), Log()), 0, (), *left)
+        state = State((self.leaders.number(first), NOT_YET), workers, (), (Log(), Log()), 0, (), (), *left)
         for slot in range(2 if bounds.is_under_way else 1):
             connect = partial(Draft.connect, stream=f"w{slot}q0a", leader=0, slot=slot)
             state = self._delivered(self.after(state, Move("", Cost.NOTHING, connect)))
@@ -218,7 +218,8 @@ class World:
         """What a leader does by itself, and what time does to it."""
         facts = self.leaders.facts[state.leaders[leader]]
         for key, work in facts.next_work:
-            text = "acks" if work.reason is None else "writes the end of"
+            is_ready = (leader, int(key.id)) in state.ends
+            text = "acks" if work.reason is None else "writes the end of" if is_ready else "reads, and leads, to end"
             carry_out = partial(Draft.carry_out, leader=leader, key=key, work=work)
             yield Move(f"q{leader} {text} {key.id}", Cost.NOTHING, carry_out)
         if not facts.is_granting:
@@ -271,7 +272,7 @@ class World:
     def _new_worker(self, incarnation: str) -> WorkerProcess:
         bounds = self.bounds
         leases = self.code.worker_leases(worker_facts(incarnation, bounds.max_num_seqs), bounds.prefetch)
-        return self.code.worker(incarnation, leases, self._rules, bounds.num_tokens, bounds.max_num_seqs)
+        return self.code.worker(incarnation, leases, self.rules, bounds.num_tokens, bounds.max_num_seqs)
 
     def _text(self, message: int) -> str:
         if message not in self._texts:
