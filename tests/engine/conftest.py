@@ -3,6 +3,7 @@ folder), a tiny random one in a folder, and one with the default's tokenizer."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,8 @@ from headway.engine import attention
 from headway.engine.attention import ATTENTION_NAME
 from headway.engine.config import Device, DType, EngineConfig
 from headway.engine.load import LoadedModel, cache_folder, load_model, prepare
-from headway.engine.native.kernels import use_native_kernels
+from headway.engine.native.build import BuildFailedError, find_library
+from headway.engine.native.kernels import NativeKernels, load_native, use_native_kernels
 from headway.engine.paged_reference import paged_attention_reference
 from tests.tiny_llama import save_tiny_llama
 
@@ -37,6 +39,33 @@ def attention_kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
         monkeypatch.setattr(attention, "paged_attention", paged_attention_reference)
     elif not use_native_kernels(cache_folder(EngineConfig()), print):
         pytest.skip("there is no compiler")
+
+
+@pytest.fixture(scope="session")
+def kernels() -> NativeKernels:
+    try:
+        return load_native(find_library(cache_folder(EngineConfig()) / "native", print))
+    except BuildFailedError as exc:
+        pytest.skip(str(exc))
+
+
+@pytest.fixture(params=["avx512_bf16", "avx512", "avx2", "portable"])
+def level(request: pytest.FixtureRequest, kernels: NativeKernels) -> Iterator[str]:
+    """The test runs once with each instruction set that this CPU has."""
+    if request.param not in kernels.levels:
+        pytest.skip(f"this CPU has no {request.param}")
+    kernels.use(request.param)
+    yield request.param
+    kernels.use(kernels.levels[0])
+
+
+@pytest.fixture
+def several_threads() -> Iterator[None]:
+    """Whatever the machine has."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture

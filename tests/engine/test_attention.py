@@ -80,6 +80,11 @@ class Layer:
     softcap: float = 0.0
     has_sinks: bool = False
 
+    @property
+    def dims(self) -> tuple[int, int]:
+        """Of keys and values."""
+        return self.head_dim, self.value_dim
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -129,18 +134,13 @@ def make_batch(layer: Layer, lengths: list[tuple[int, int]], dtype: torch.dtype,
     num_pages = [-(-context // layer.page_size) for _, context in lengths]
     ids = random.Random(seed).sample(range(2 * sum(num_pages)), sum(num_pages))
     page_table = torch.full((len(lengths), max(num_pages) + 1), ids[0], dtype=torch.int32)
-    key_pages = torch.full((2 * sum(num_pages), layer.page_size, layer.num_kv_heads, layer.head_dim), torch.nan).to(
-        dtype
-    )
-    value_pages = torch.full((*key_pages.shape[:3], layer.value_dim), torch.nan).to(dtype)
+    key_pages, value_pages = (poisoned_pages(layer, 2 * sum(num_pages), dim, dtype) for dim in layer.dims)
     sinks = draw(layer.num_heads) if layer.has_sinks else None
     queries, keys, values, slots, expected = [], [], [], [], []
     for row, (num_new, context) in enumerate(lengths):
         pages = [ids.pop() for _ in range(num_pages[row])]
         page_table[row, : len(pages)] = torch.tensor(pages)
-        slot = torch.tensor(
-            [pages[t // layer.page_size] * layer.page_size + t % layer.page_size for t in range(context)]
-        )
+        slot = slots_of(pages, context, layer.page_size)
         query, key = draw(num_new, layer.num_heads, layer.head_dim), draw(context, layer.num_kv_heads, layer.head_dim)
         value = draw(context, layer.num_kv_heads, layer.value_dim)
         old = slot[: context - num_new]
@@ -165,6 +165,15 @@ def make_batch(layer: Layer, lengths: list[tuple[int, int]], dtype: torch.dtype,
     moved = {name: None if tensor is None else tensor.to(device) for name, tensor in arguments.items()}
     rule = {"scale": layer.scale, "sliding_window": layer.sliding_window, "softcap": layer.softcap}
     return Batch({**moved, **rule}, moved["key_pages"], torch.cat(expected))
+
+
+def poisoned_pages(layer: Layer, num_pages: int, dim: int, dtype: torch.dtype) -> Tensor:
+    return torch.full((num_pages, layer.page_size, layer.num_kv_heads, dim), torch.nan, dtype=dtype)
+
+
+def slots_of(pages: list[int], num_tokens: int, page_size: int) -> Tensor:
+    """Where each token of a sequence lies."""
+    return torch.tensor([pages[t // page_size] * page_size + t % page_size for t in range(num_tokens)])
 
 
 def dense_attention(layer: Layer, query: Tensor, key: Tensor, value: Tensor, sinks: Tensor | None) -> Tensor:

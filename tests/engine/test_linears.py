@@ -9,21 +9,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import Tensor, nn
-from transformers import (
-    AutoModelForCausalLM,
-    DeepseekV3Config,
-    Gemma3TextConfig,
-    GPT2Config,
-    GPTNeoXConfig,
-    GptOssConfig,
-    LlamaConfig,
-    MixtralConfig,
-    PretrainedConfig,
-    PreTrainedModel,
-    Qwen2Config,
-    Qwen2MoeConfig,
-    Qwen3Config,
-)
+from transformers import PreTrainedModel
 
 from headway.engine.config import EngineConfig
 from headway.engine.linears import Rewrite, rewrite_linears
@@ -32,41 +18,8 @@ from headway.engine.merged_linear import LinearPart
 from headway.engine.native.kernels import use_native_kernels
 from headway.engine.native_linear import NativeLinear
 from headway.engine.packed_linear import PackedLinear, can_pack
+from tests.engine.model_kinds import KINDS, logits, make_model
 
-SIZES = {"vocab_size": 199, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
-OPTIONS = {"initializer_range": 0.3, "tie_word_embeddings": False, "max_position_embeddings": 64}
-GATED = {**SIZES, **OPTIONS, "intermediate_size": 48, "num_key_value_heads": 2}
-QKV, GATE_UP = {"q_proj", "k_proj", "v_proj"}, {"gate_proj", "up_proj"}
-KINDS: dict[str, tuple[PretrainedConfig, set[str]]] = {
-    "llama": (LlamaConfig(**GATED), QKV | GATE_UP),
-    "llama with biases": (LlamaConfig(**GATED, attention_bias=True, mlp_bias=True), QKV | GATE_UP),
-    "llama with tied embeddings": (LlamaConfig(**{**GATED, "tie_word_embeddings": True}), QKV | GATE_UP),
-    "qwen2": (Qwen2Config(**GATED), QKV | GATE_UP),
-    "qwen3": (Qwen3Config(**GATED, head_dim=16), QKV | GATE_UP),
-    "gemma3": (Gemma3TextConfig(**GATED, head_dim=16, query_pre_attn_scalar=16, sliding_window=24), QKV | GATE_UP),
-    "gpt2": (GPT2Config(**SIZES, **OPTIONS), set()),
-    "gpt-neox": (GPTNeoXConfig(**SIZES, **OPTIONS, intermediate_size=48), set()),
-    "gpt-oss": (GptOssConfig(**GATED, head_dim=16, num_local_experts=4, num_experts_per_tok=2), QKV),
-    "mixtral": (MixtralConfig(**GATED, num_local_experts=4, num_experts_per_tok=2), QKV),
-    "qwen2-moe": (
-        Qwen2MoeConfig(**GATED, num_experts=4, moe_intermediate_size=16, shared_expert_intermediate_size=24),
-        QKV | GATE_UP,
-    ),
-    "deepseek": (
-        DeepseekV3Config(
-            **{**GATED, "num_key_value_heads": 4},
-            **{"q_lora_rank": 16, "kv_lora_rank": 16, "qk_rope_head_dim": 8, "qk_nope_head_dim": 8, "v_head_dim": 8},
-            **{
-                "first_k_dense_replace": 1,
-                "moe_intermediate_size": 16,
-                "n_routed_experts": 4,
-                "num_experts_per_tok": 2,
-            },
-            **{"n_group": 2, "topk_group": 1},
-        ),
-        {"q_a_proj", "kv_a_proj_with_mqa"} | GATE_UP,
-    ),
-}
 LENGTHS = (1, 7, 40)
 
 
@@ -78,26 +31,8 @@ def build_plain(weight: Tensor, bias: Tensor | None) -> nn.Linear:
     return layer
 
 
-def make_model(kind: str, dtype: torch.dtype) -> PreTrainedModel:
-    torch.manual_seed(3)
-    config = copy.deepcopy(KINDS[kind][0])
-    config.bos_token_id = config.eos_token_id = config.pad_token_id = None
-    model = AutoModelForCausalLM.from_config(config, dtype=dtype).eval()
-    model.set_experts_implementation("eager")
-    for name, parameter in model.named_parameters():
-        if name.endswith("bias"):
-            nn.init.normal_(parameter)
-    return model
-
-
 def rewrite(model: PreTrainedModel, build: Callable[[Tensor, Tensor | None], nn.Module] = build_plain) -> Rewrite:
     return rewrite_linears(model, lambda: logits(model, 2), build)
-
-
-@torch.no_grad()
-def logits(model: PreTrainedModel, num_tokens: int) -> Tensor:
-    ids = torch.arange(num_tokens)[None] * 37 % 199
-    return model(input_ids=ids, use_cache=False).logits
 
 
 def parts(model: nn.Module) -> set[str]:
@@ -111,7 +46,7 @@ def test_layers_that_share_their_input_are_merged_and_the_model_computes_the_sam
     result = rewrite(merged)
     assert result.obstacle is None
     assert result.num_linears >= 1
-    assert parts(merged) == KINDS[kind][1]
+    assert parts(merged) == KINDS[kind].merged
     for num_tokens in LENGTHS:
         torch.testing.assert_close(logits(merged, num_tokens), logits(plain, num_tokens), rtol=1e-11, atol=1e-11)
 

@@ -88,4 +88,5 @@ def test_nothing_is_kept_once_every_part_has_its_columns(parts: list[LinearPart]
     rows = make_rows()
     for part in parts:
         part(rows)
-    assert parts[0].merged._computed is None
+    assert parts[0].merged._computed.input is None
+    assert not any(isinstance(left, Tensor) for left in parts[0].merged._computed.columns)

@@ -2,50 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from headway.engine.config import EngineConfig
-from headway.engine.load import cache_folder
-from headway.engine.native.build import BuildFailedError, find_library
-from headway.engine.native.kernels import NativeKernels, load_native
 from headway.engine.native_linear import BLOCK, NativeLinear, linear_reference, pack_weight, unpack_weight
 
 BFLOAT16 = torch.bfloat16
-LEVELS = ["avx512_bf16", "avx512", "avx2", "portable"]
 ROWS = [*range(1, 31), 48, 64, 70, 512]
 SHAPES = [(64, 64), (33, 7), (1, 130), (100, 1), (63, 65), (2, 32)]
 """Inputs and outputs."""
-
-
-@pytest.fixture(scope="module")
-def kernels() -> NativeKernels:
-    try:
-        return load_native(find_library(cache_folder(EngineConfig()) / "native", print))
-    except BuildFailedError as exc:
-        pytest.skip(str(exc))
-
-
-@pytest.fixture(params=LEVELS)
-def level(request: pytest.FixtureRequest, kernels: NativeKernels) -> Iterator[str]:
-    if request.param not in kernels.levels:
-        pytest.skip(f"this CPU has no {request.param}")
-    kernels.use(request.param)
-    yield request.param
-    kernels.use(kernels.levels[0])
-
-
-@pytest.fixture
-def several_threads() -> Iterator[None]:
-    """Whatever the machine has."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(3)
-    yield
-    torch.set_num_threads(before)
 
 
 def make(*shape: int) -> Tensor:

@@ -163,7 +163,7 @@ def transformers_attention(
             f"{type(module).__name__} is not plain causal attention (a position bias or a mask of its own)"
         )
     call = LayerCall(
-        layer=int(module.layer_idx),  # type: ignore[arg-type]
+        layer=int(module.layer_idx),  # type: ignore[arg-type]  # any attribute of a Module may be one, to a type checker
         query=query[0].transpose(0, 1),
         key=key[0].transpose(0, 1),
         value=value[0].transpose(0, 1),

@@ -33,6 +33,7 @@ from headway.core.errors import EngineError, SettingError
 from headway.engine.attention import ATTENTION_NAME, LayerCall
 from headway.engine.builtin_models import BUILTIN_MODELS, builtin_gguf
 from headway.engine.config import AutoOrOff, Device, DType, EngineConfig
+from headway.engine.fusion import can_fuse, fuse
 from headway.engine.gguf import converted_folder
 from headway.engine.hub import announce_download
 from headway.engine.huge_pages import move_to_huge_pages
@@ -125,6 +126,7 @@ def prepare(
     layers = _measure_layers(model, config)
     if config.pack_weights is AutoOrOff.AUTO and (build := _choose_linear(model, config, progress)):
         _pack_weights(model, build, progress)
+    _fuse(model, config, progress)
     return LoadedModel(
         model=model,
         tokenizer=tokenizer,
@@ -248,10 +250,18 @@ def _run_tokens(model: PreTrainedModel, num_tokens: int, measure: _Measure) -> N
 
 
 def _choose_linear(model: PreTrainedModel, config: EngineConfig, progress: Progress) -> BuildLinear | None:
-    def load_native() -> bool:
-        return config.native_kernels is AutoOrOff.AUTO and use_native_kernels(cache_folder(config), progress)
+    return choose_linear(model.dtype, model.device, lambda: _load_native(config, progress))
 
-    return choose_linear(model.dtype, model.device, load_native)
+
+def _load_native(config: EngineConfig, progress: Progress) -> bool:
+    return config.native_kernels is AutoOrOff.AUTO and use_native_kernels(cache_folder(config), progress)
+
+
+def _fuse(model: PreTrainedModel, config: EngineConfig, progress: Progress) -> None:
+    if model.device.type != "cpu" or not _load_native(config, progress) or not can_fuse(model.dtype, model.device):
+        return
+    fusion = fuse(model, model.dtype, lambda: _run_tokens(model, 2, _Measure()))
+    progress(f"fused {fusion.num_norms} norms and {fusion.num_gates} gated MLPs")
 
 
 def _pack_weights(model: PreTrainedModel, build: BuildLinear, progress: Progress) -> None:

@@ -16,7 +16,7 @@ merged (`headway.engine.observed_linears`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import Tensor, nn
 
@@ -25,10 +25,21 @@ from torch import Tensor, nn
 class _Computed:
     """What one call left for the other parts."""
 
-    input: Tensor
+    input: Tensor | None = None
     """Kept, so that no other tensor can be taken for it."""
-    columns: list[Tensor | None]
+    columns: list[Tensor | None] = field(default_factory=list)
     """By part; None once taken."""
+
+    def has(self, index: int, input: Tensor) -> bool:
+        return self.input is input and self.columns[index] is not None
+
+    def take(self, index: int) -> Tensor:
+        columns = self.columns[index]
+        assert columns is not None
+        self.columns[index] = None
+        if all(left is None for left in self.columns):
+            self.input = None
+        return columns
 
 
 class MergedLinear(nn.Module):
@@ -39,17 +50,13 @@ class MergedLinear(nn.Module):
         super().__init__()
         self.linear = linear
         self._sizes = list(sizes)
-        self._computed: _Computed | None = None
+        self._computed = _Computed()
 
     def part(self, index: int, input: Tensor) -> Tensor:
         computed = self._computed
-        if computed is None or computed.input is not input or computed.columns[index] is None:
-            computed = _Computed(input, [*self.linear(input).split(self._sizes, dim=-1)])
-        columns = computed.columns[index]
-        assert columns is not None
-        computed.columns[index] = None
-        self._computed = computed if any(left is not None for left in computed.columns) else None
-        return columns
+        if not computed.has(index, input):
+            computed.input, computed.columns = input, [*self.linear(input).split(self._sizes, dim=-1)]
+        return computed.take(index)
 
 
 class LinearPart(nn.Module):

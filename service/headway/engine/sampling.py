@@ -19,13 +19,12 @@ from headway.core.batch import SampledToken
 from headway.core.records import TokenLogprobs
 from headway.core.sequence import Sequence
 from headway.engine.drawing import draw
+from headway.engine.greedy import NO_TOKEN, argmax, greedy, is_usable
 from headway.engine.penalties import Penalties, has_penalties
 from headway.engine.rng import stream_key, uniforms
 
 _LEAST_LOGPROB = -9999.0
 """Stands for log 0, which JSON cannot say."""
-_NO_TOKEN = -1
-"""Inside a tensor, in place of a token, so that one copy from the device brings both."""
 
 
 class Sampler:
@@ -38,14 +37,16 @@ class Sampler:
     def sample(self, logits: Tensor, sequences: Rows[Sequence]) -> list[SampledToken | None]:
         """One token per row of ``logits`` [rows, vocab], of any floating type; row i belongs to ``sequences[i]``.
 
-        None for a row that says nothing: see `_is_usable`.
+        None for a row that says nothing: see `is_usable`.
         """
+        if all(map(_is_plain, sequences)):
+            return [None if token == NO_TOKEN else SampledToken(token) for token in greedy(logits).tolist()]
         if logits.dtype in (torch.bfloat16, torch.float16):
             logits = logits.float()
         tokens = self._choose(self._adjust(logits, sequences), sequences)
         logprobs = _logprobs(logits, tokens, sequences)
-        chosen = torch.where(_is_usable(logits), tokens, _NO_TOKEN).tolist()
-        return [None if token == _NO_TOKEN else SampledToken(token, logprobs.get(i)) for i, token in enumerate(chosen)]
+        chosen = torch.where(is_usable(logits), tokens, NO_TOKEN).tolist()
+        return [None if token == NO_TOKEN else SampledToken(token, logprobs.get(i)) for i, token in enumerate(chosen)]
 
     def forget(self, sequence: Sequence) -> None:
         """The sequence has left the engine."""
@@ -71,7 +72,7 @@ class Sampler:
         """Token ids [rows]."""
         random = [row for row, s in enumerate(sequences) if not s.sampling.is_greedy]
         if not random:
-            return _argmax(logits)
+            return argmax(logits)
         picked = [sequences[row] for row in random]
         keys = [stream_key(s.sampling.seed, s.key) for s in picked]
         numbers = uniforms(keys, [s.num_output_tokens for s in picked])
@@ -79,23 +80,16 @@ class Sampler:
         if len(random) == len(sequences):
             return draw(logits, params, numbers)
         rows = torch.tensor(random, device=logits.device)
-        tokens = _argmax(logits)
+        tokens = argmax(logits)
         tokens[rows] = draw(logits[rows], params, numbers)
         return tokens
 
 
-def _is_usable(logits: Tensor) -> Tensor:
-    """bool [rows]: whether the largest logit of a row is a finite number.
-
-    One maximum per row finds every row that nothing can be drawn from: a NaN anywhere makes it NaN, an infinity makes
-    it infinite, and minus infinity is what a row of nothing else has. Single tokens may be ruled out by minus infinity.
-    """
-    return logits.amax(-1).isfinite()
-
-
-def _argmax(logits: Tensor) -> Tensor:
-    """Token ids [rows]. On a CPU through numpy, which vectorises it: torch's own takes ten times as long."""
-    return torch.from_numpy(logits.numpy().argmax(-1)) if logits.device.type == "cpu" else logits.argmax(-1)
+def _is_plain(sequence: Sequence) -> bool:
+    """Whether its next token is the likeliest, and nothing else is asked for."""
+    params = sequence.sampling
+    asks_more = has_penalties(params) or params.logit_bias or params.logprobs is not None or _must_go_on(sequence)
+    return params.is_greedy and not asks_more
 
 
 def _must_go_on(sequence: Sequence) -> bool:

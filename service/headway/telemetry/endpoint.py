@@ -47,7 +47,7 @@ class MetricsEndpoint:
 
 
 def _server(address: Address, registry: CollectorRegistry) -> ThreadingHTTPServer:
-    class Handler(MetricsHandler.factory(registry)):  # type: ignore[misc]
+    class Handler(MetricsHandler.factory(registry)):  # type: ignore[misc]  # a base class made at run time
         timeout = CLIENT_TIMEOUT_SECONDS
 
         def do_GET(self) -> None:

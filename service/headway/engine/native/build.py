@@ -40,7 +40,7 @@ X86_LEVELS = {
     "avx2": "-mavx2 -mfma -mf16c",
 }
 """Flags per instruction set; levels.cpp knows the same names."""
-OPS = ("op", "linear_op", "levels")
+OPS = ("op", "linear_op", "pointwise_op", "levels")
 """Sources that are compiled once."""
 
 

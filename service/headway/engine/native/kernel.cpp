@@ -1,8 +1,9 @@
-// The arithmetic of both ops, compiled once per instruction set into a table of its own (HEADWAY_KERNELS is its
+// The arithmetic of all ops, compiled once per instruction set into a table of its own (HEADWAY_KERNELS is its
 // name). levels.cpp chooses a table by what the CPU has when it runs.
 #include "levels.h"
 #include "linear_tile.h"
 #include "plain_math.h"
+#include "pointwise.h"
 #include "tile.h"
 #if defined(__AVX512BF16__) && defined(__AVX512BW__)
 #include "bfloat16_math.h"
@@ -38,6 +39,7 @@ void run_linear(const LinearProblem& problem, const LinearTask& task) { LinearTi
 extern const Kernels HEADWAY_KERNELS;
 const Kernels HEADWAY_KERNELS = {
     attention<FastBFloat16>, attention<PlainMath<_Float16, float>>, attention<PlainMath<float, float>>,
-    attention<PlainMath<double, double>>, run_linear};
+    attention<PlainMath<double, double>>, run_linear,
+    pointwise<BFloat16>, pointwise<float>};
 
 }  // namespace headway

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "linear_problem.h"
+#include "pointwise_problem.h"
 #include "problem.h"
 
 namespace headway {
@@ -10,6 +11,7 @@ namespace headway {
 struct Kernels {
   AttentionKernel bfloat16, float16, float32, float64;
   LinearKernel linear;
+  PointwiseKernels pointwise_bfloat16, pointwise_float32;
 };
 
 struct Level {

@@ -55,13 +55,6 @@ inline Vector<float> add_products(Vector<float> sum, Vector<uint32_t> weights, u
 #endif
 }
 
-// Sixteen floats as bfloat16 into the low halves of the lanes: to nearest, ties to even; NaN stays NaN.
-inline Vector<uint32_t> rounded_lanes(Vector<float> number) {
-  Vector<uint32_t> bits = (Vector<uint32_t>)number;
-  Vector<uint32_t> near = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16;
-  return number == number ? near : (bits >> 16 | 64);
-}
-
 class LinearTile {
  public:
   LinearTile(const LinearProblem& problem, const LinearTask& task) : problem_(problem), task_(task) {}

@@ -33,6 +33,13 @@ inline BFloat16 rounded<BFloat16>(float number) {
   return {uint16_t((bits + 0x7FFF + (bits >> 16 & 1)) >> 16)};
 }
 
+// Sixteen floats as bfloat16 into the low halves of the lanes: to nearest, ties to even; NaN stays NaN.
+inline Vector<uint32_t> rounded_lanes(Vector<float> number) {
+  Vector<uint32_t> bits = (Vector<uint32_t>)number;
+  Vector<uint32_t> near = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16;
+  return number == number ? near : (bits >> 16 | 64);
+}
+
 template <class T, class N>
 struct PlainMath {
   using Stored = T;
