@@ -15,7 +15,7 @@ PIP   := $(BIN)/python -m pip --disable-pip-version-check -qq
 # One torch thread per test process: more of them on the same cores only get in each other's way.
 TEST_ENV := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1
 
-.PHONY: demo soak test test-unit test-charts test-alerts lint format types imports setup proto constraints hooks clean
+.PHONY: demo soak bench-engine test test-unit test-charts test-alerts lint format types imports setup proto constraints hooks clean
 
 demo: $(READY)
 	$(BIN)/headway demo $(ARGS)
@@ -23,6 +23,11 @@ demo: $(READY)
 # Jobs under random faults, for SOAK_SECONDS (300); the last line is one JSON object, the status says if all was kept.
 soak: $(READY)
 	$(BIN)/python -m loadtest.soak $(ARGS)
+
+# Every figure of docs/benchmarks.md that this machine can give, into build/bench; some 30 minutes, with nothing else
+# running. ARGS="--only path vllm" for some of them.
+bench-engine: $(READY)
+	$(BIN)/python -m loadtest.suite build/bench $(ARGS)
 
 test: lint types imports test-unit
 

@@ -16,7 +16,12 @@ def compare(ours: Sequence[Mapping[str, Any]], theirs: Sequence[Mapping[str, Any
     ratios = {THROUGHPUT: [our[THROUGHPUT] / their[THROUGHPUT] for our, their in pairs]}
     for key in LATENCIES:
         ratios[key] = [our[key]["mean"] / their[key]["mean"] for our, their in pairs if our[key] and their[key]]
-    return {key: _spread(values) for key, values in ratios.items() if values}
+    return {key: spread(values) for key, values in ratios.items() if values}
+
+
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """Of at least one value."""
+    return {"median": statistics.median(values), "min": min(values), "max": max(values)}
 
 
 def median_run(runs: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
@@ -25,13 +30,9 @@ def median_run(runs: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
 
 
 def comparison_text(peer: str, ratios: Mapping[str, Mapping[str, float]]) -> str:
-    figures = (f"{key} {_range(spread)}" for key, spread in ratios.items())
+    figures = (f"{key} {_range(ratio)}" for key, ratio in ratios.items())
     return f"headway / {peer}: " + ", ".join(figures)
 
 
-def _spread(values: Sequence[float]) -> dict[str, float]:
-    return {"median": statistics.median(values), "min": min(values), "max": max(values)}
-
-
-def _range(spread: Mapping[str, float]) -> str:
-    return f"{spread['median']:.2f} ({spread['min']:.2f} to {spread['max']:.2f})"
+def _range(ratio: Mapping[str, float]) -> str:
+    return f"{ratio['median']:.2f} ({ratio['min']:.2f} to {ratio['max']:.2f})"

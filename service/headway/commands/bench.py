@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import NoReturn
 
 import click
 
@@ -86,10 +90,25 @@ def command(
     )
     # Every system must do the same work.
     settings = flags.load(forced={"prefix_sharing": PrefixSharing.OFF})
-    report = bench(options, settings, say)
+    with _ended_by_sigterm():
+        report = bench(options, settings, say)
     click.echo(report_text(report))
     if not is_complete(report):
         raise SystemExit(FAILED)
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """As by Ctrl-C: everything that was started is ended first."""
+
+    def interrupt(*_: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _check_arrivals(arrivals: str, rate: float | None, load: float | None) -> None:

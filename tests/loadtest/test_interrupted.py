@@ -1,0 +1,59 @@
+"""A benchmark that is ended in the middle leaves no process behind: real ones, of a tiny model."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+
+MARK = "HEADWAY_BENCH_TEST"
+START_SECONDS = 120.0
+
+
+def marked(mark: str) -> list[str]:
+    """The commands of all processes that descend from the one that was given this mark."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark.encode() in (folder / "environ").read_bytes():
+                found.append((folder / "cmdline").read_text().replace("\0", " "))
+        except OSError:
+            continue  # it is gone, or another user's
+    return found
+
+
+@pytest.fixture
+def hour_long(tmp_path: Path) -> Path:
+    """At one request per second, the second one is due in an hour."""
+    requests = [{"prompt_ids": [3, 4, 5], "out_len": 2, "gap": gap} for gap in (0.0, 3600.0)]
+    path = tmp_path / "hour.json"
+    path.write_text(json.dumps({"requests": requests}))
+    return path
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+async def test_nothing_is_left_of_a_benchmark_that_was_ended(number, hour_long, tiny_model, eventually):
+    mark = uuid.uuid4().hex
+    arguments = ["--target", "nats", "--peers", "transformers", "--runs", "1", "--workload", str(hour_long)]
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "headway", "bench", "--arrivals", "poisson", "--rate", "1", *arguments),
+        env={**os.environ, MARK: mark, "HEADWAY_MODEL": str(tiny_model), "HEADWAY_KV_MEMORY": "1MiB"},
+        stderr=asyncio.subprocess.PIPE,
+        start_new_session=True,
+    )
+    async with asyncio.timeout(START_SECONDS):
+        while b"round 1" not in (line := await process.stderr.readline()):
+            assert line, "it ended by itself"
+    running = " ".join(marked(mark))
+    assert all(part in running for part in ("nats-server", "role_child", "engine.main", "transformers_runner"))
+    os.killpg(process.pid, number)
+    status = await process.wait()
+    assert status == (130 if number != signal.SIGKILL else -signal.SIGKILL)
+    await eventually(lambda: marked(mark) == [], seconds=60.0)
