@@ -3,21 +3,30 @@
     .venv/bin/pip install -e '.[cluster,docs]' && PYTHONPATH=. .venv/bin/python docs/autoscaling.py
 
 It runs the simulation of tests/cluster (the queue's real state machine and the real external metrics API; only workers
-and time are simulated), prints the table of docs/autoscaling.md, and writes the plot. It takes a minute or two.
+and time are simulated), prints the table of docs/autoscaling.md, and writes the plot. It takes a minute or two; with
+`--windows` it prints the table by which the window on the way down was chosen instead, and takes some ten minutes.
 """
 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from matplotlib import pyplot
+from tests.cluster.simulation import BEHAVIOR, SCALERS, SLO_SECONDS, SYNC_SECONDS, Day, day_of_load, rate, run_day
 
-from tests.cluster.simulation import SCALERS, SLO_SECONDS, SYNC_SECONDS, Day, day_of_load, rate, run_day
+if TYPE_CHECKING:
+    from matplotlib.pyplot import Axes
 
 PLOT = Path(__file__).with_suffix(".svg")
 EVERY = round(120 / SYNC_SECONDS)
 """One point in two minutes is as fine as a page shows."""
+WAITS = {0.0: "0", 1.0: "1 s", 10.0: "10 s", SLO_SECONDS: "1 min", 600.0: "10 min", 3600.0: "1 h"}
+CHOSEN_ON, CHECKED_ON = range(1, 11), range(201, 211)
+"""Seeds: the days on which the window was chosen, and others of the same load."""
+WINDOWS = (600.0, 900.0, 1200.0, 1800.0)
 
 
 async def run_all() -> list[Day]:
@@ -37,7 +46,25 @@ def table(days: list[Day]) -> str:
     )
 
 
+async def print_windows() -> None:
+    print("| window | days | worker hours a day | changes | taken back in 10 min |\n|---|---|---|---|---|")
+    for seeds, windows in ((CHOSEN_ON, WINDOWS), (CHECKED_ON, WINDOWS[1::2])):
+        for window in windows:
+            behavior = dataclasses.replace(
+                BEHAVIOR, down=dataclasses.replace(BEHAVIOR.down, stabilization_seconds=window)
+            )
+            days = [await run_day("workers needed", day_of_load(seed=seed), behavior=behavior) for seed in seeds]
+            hours, num_changes = sum(day.pod_hours for day in days), sum(len(day.changes) for day in days)
+            print(
+                f"| {window:.0f} s | {seeds[0]} to {seeds[-1]} | {hours / len(days):.1f} | {num_changes} | "
+                f"{sum(day.num_flaps for day in days)} |",
+                flush=True,
+            )
+
+
 def draw(days: list[Day]) -> None:
+    from matplotlib import pyplot
+
     pyplot.rcParams["svg.hashsalt"] = "headway"
     figure, (load, *rows) = pyplot.subplots(
         len(days) + 1, 1, sharex=True, figsize=(9, 10), layout="constrained", height_ratios=[1, *[1.3] * len(days)]
@@ -49,10 +76,11 @@ def draw(days: list[Day]) -> None:
         _draw_day(row, day)
     rows[-1].set_xlabel("hour of the day")
     rows[-1].set_xlim(0, 24)
+    rows[-1].set_xticks(range(0, 25, 3))
     figure.savefig(PLOT, metadata={"Date": None})
 
 
-def _draw_day(row: pyplot.Axes, day: Day) -> None:
+def _draw_day(row: Axes, day: Day) -> None:
     hours = [time / 3600 for time in day.times][::EVERY]
     row.step(hours, day.replicas[::EVERY], where="post", color="tab:blue")
     row.set_ylabel("workers", color="tab:blue")
@@ -63,7 +91,9 @@ def _draw_day(row: pyplot.Axes, day: Day) -> None:
     waits.axhline(SLO_SECONDS, color="tab:red", linestyle=":", linewidth=0.8)
     waits.set_yscale("symlog", linthresh=1)
     waits.set_ylim(0, 5000)
-    waits.set_ylabel("longest wait, s", color="tab:red")
+    waits.set_yticks(list(WAITS), labels=list(WAITS.values()))
+    waits.minorticks_off()
+    waits.set_ylabel("longest wait", color="tab:red")
 
 
 def _longest_waits(day: Day) -> list[float]:
@@ -77,6 +107,9 @@ def _longest_waits(day: Day) -> list[float]:
 
 
 if __name__ == "__main__":
+    if "--windows" in sys.argv:
+        asyncio.run(print_windows())
+        sys.exit()
     results = asyncio.run(run_all())
     print(table(results))
     draw(results)

@@ -27,7 +27,6 @@ MODEL = "default"
 PAGE_SIZE, NUM_PAGES, MAX_NUM_SEQS = 16, 3000, 16
 STEP_SECONDS, STEP_SECONDS_PER_JOB = 0.03, 0.001
 START_SECONDS = 180.0
-DRAIN_SECONDS = 240.0
 COST_SECONDS = 10.0
 """Between two looks of the leader at the deletion costs."""
 
@@ -78,10 +77,11 @@ class Pod:
 class Fleet:
     """`advance` from tick to tick; `scale` as the Deployment is told."""
 
-    def __init__(self, arrivals: Iterable[Arrival], replicas: int) -> None:
+    def __init__(self, arrivals: Iterable[Arrival], replicas: int, drain_seconds: float) -> None:
         terms = LeaseTerms(lease_seconds=1e9)
         self.leases = Leases(1, {MODEL: JobQueue(QueueConfig())}, terms, 0.0, LastSeen(workers=frozenset()))
         self.now = 0.0
+        self._drain_seconds = drain_seconds
         self.pods: list[Pod] = []
         self.delays: list[tuple[float, float]] = []
         """Arrival and queueing delay of every granted job."""
@@ -124,7 +124,7 @@ class Fleet:
         kept = [pod for pod in self.pods if pod.drains_until is None]
         kept.sort(key=lambda pod: (pod.is_ready(self.now), pod.cost, -pod.created_at, -pod.number))
         for pod in kept[: max(0, self.replicas - replicas)]:
-            pod.drains_until = self.now + DRAIN_SECONDS
+            pod.drains_until = self.now + self._drain_seconds
             if pod.is_connected:
                 self._carry_out(self.leases.receive(pod.number, pod.demand(), self.now))
 

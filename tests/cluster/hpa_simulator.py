@@ -10,17 +10,18 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum, auto
+from enum import Enum
 from statistics import fmean
+from typing import Any
 
 TOLERANCE = 0.1
 
 
 class Unit(Enum):
-    PODS = auto()
-    PERCENT = auto()
+    PODS = "Pods"
+    PERCENT = "Percent"
 
 
 @dataclass(frozen=True)
@@ -39,13 +40,23 @@ class Rules:
     stabilization_seconds: float
     policies: tuple[Policy, ...]
 
+    @classmethod
+    def of(cls, written: Mapping[str, Any]) -> Rules:
+        """As ``scaleUp`` and ``scaleDown`` are written."""
+        assert written["selectPolicy"] == "Max"
+        policies = [Policy(Unit(item["type"]), item["value"], item["periodSeconds"]) for item in written["policies"]]
+        return cls(written["stabilizationWindowSeconds"], tuple(policies))
+
 
 @dataclass(frozen=True)
 class Behavior:
-    """The defaults are the chart's."""
+    up: Rules
+    down: Rules
 
-    up: Rules = Rules(0.0, (Policy(Unit.PODS, 4, 15.0), Policy(Unit.PERCENT, 100, 15.0)))
-    down: Rules = Rules(900.0, (Policy(Unit.PODS, 1, 60.0), Policy(Unit.PERCENT, 10, 60.0)))
+    @classmethod
+    def of(cls, written: Mapping[str, Any]) -> Behavior:
+        """As ``behavior`` of an ``autoscaling/v2`` HorizontalPodAutoscaler is written."""
+        return cls(Rules.of(written["scaleUp"]), Rules.of(written["scaleDown"]))
 
 
 @dataclass(frozen=True)
@@ -61,7 +72,7 @@ class Hpa:
 
     min_replicas: int
     max_replicas: int
-    behavior: Behavior = field(default_factory=Behavior)
+    behavior: Behavior
     changes: list[Change] = field(default_factory=list)
     _recommendations: list[tuple[float, int]] = field(default_factory=list)
 

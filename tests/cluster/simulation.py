@@ -1,7 +1,7 @@
 """A day of load on a fleet that a HorizontalPodAutoscaler scales, by one metric or another.
 
 What the autoscaler reads of Headway it reads from the real external metrics API, over HTTPS, as the cluster's own
-controller does. Only time is virtual.
+controller does. Its windows and policies, and the time in which a worker drains, are the chart's. Only time is virtual.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import aiohttp
 import trustme
+import yaml
 
 from headway.cluster.certificates import make_certificate, utc_now
 from headway.cluster.figures import Figures, Metric
@@ -23,14 +25,18 @@ from headway.cluster.https_port import HttpsPort
 from headway.cluster.metrics_api import MetricsApi
 from headway.core.status import QueueStatus
 from tests.cluster.fleet import MODEL, Arrival, Fleet
-from tests.cluster.hpa_simulator import Change, Hpa, num_reversals, replicas_for_average, replicas_for_pods
+from tests.cluster.hpa_simulator import Behavior, Change, Hpa, num_reversals, replicas_for_average, replicas_for_pods
 
+CHART = yaml.safe_load((Path(__file__).parents[2] / "charts" / "headway" / "values.yaml").read_text())
+BEHAVIOR = Behavior.of(CHART["autoscaling"]["behavior"])
+DRAIN_SECONDS = float(CHART["workerDefaults"]["drainSeconds"])
 DAY_SECONDS = 86_400.0
 TICK_SECONDS = 3.0
 SYNC_SECONDS = 15.0
 MIN_REPLICAS, MAX_REPLICAS = 1, 12
 SLO_SECONDS = 60.0
 FLAP_SECONDS = 600.0
+"""A change that is taken back so soon was not worth a worker's start, which takes minutes."""
 HEADROOM_TARGET = 0.7
 """Of a worker: what the fleet is filled to on average. The rest is for what comes while new pods start."""
 SEED = 11
@@ -113,9 +119,12 @@ def day_of_load(seconds: float = DAY_SECONDS, seed: int = SEED) -> list[Arrival]
     return arrivals
 
 
-async def run_day(name: str, arrivals: list[Arrival], seconds: float = DAY_SECONDS) -> Day:
+async def run_day(
+    name: str, arrivals: list[Arrival], seconds: float = DAY_SECONDS, behavior: Behavior = BEHAVIOR
+) -> Day:
     """With the metric of `SCALERS` called ``name``; the day ends when ``seconds`` are over and all jobs have ended."""
-    fleet, hpa, day = Fleet(arrivals, MIN_REPLICAS), Hpa(MIN_REPLICAS, MAX_REPLICAS), Day(name)
+    fleet = Fleet(arrivals, MIN_REPLICAS, DRAIN_SECONDS)
+    hpa, day = Hpa(MIN_REPLICAS, MAX_REPLICAS, behavior), Day(name)
     async with metrics_endpoint(fleet.status) as read:
         while fleet.now < seconds or fleet.num_ended < len(arrivals):
             for _ in range(round(SYNC_SECONDS / TICK_SECONDS)):

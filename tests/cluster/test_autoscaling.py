@@ -1,7 +1,7 @@
 """A day under the HorizontalPodAutoscaler: nobody waits long, little is taken back, and no job is interrupted.
 
-The day is simulated (`simulation`); what the autoscaler reads it reads from the real external metrics API. It is not
-the day on which the windows of the chart were chosen (docs/autoscaling.md), but one of the same load by another seed.
+The day is simulated (`simulation`); what the autoscaler reads it reads from the real external metrics API. These are
+not the days on which the windows of the chart were chosen (docs/autoscaling.md), but others of the same load.
 """
 
 from __future__ import annotations
@@ -24,12 +24,14 @@ from tests.cluster.hpa_simulator import (
 from tests.cluster.simulation import MAX_REPLICAS, SCALERS, day_of_load, run_day
 
 BACKLOG = "workers needed"
-UNSEEN_SEED = 101
+UNSEEN_SEEDS = (101, 102, 103)
+UP = Rules(0.0, (Policy(Unit.PODS, 4, 15.0), Policy(Unit.PERCENT, 100, 15.0)))
+AT_ONCE = Rules(0.0, (Policy(Unit.PERCENT, 100, 15.0),))
 
 
 @pytest.fixture(scope="module")
 def days():
-    arrivals = day_of_load(seed=UNSEEN_SEED)
+    arrivals = day_of_load(seed=UNSEEN_SEEDS[0])
 
     async def run():
         return {name: await run_day(name, arrivals) for name in SCALERS}
@@ -45,9 +47,15 @@ def test_on_the_backlog_no_worker_is_started_in_vain(days):
     assert days[BACKLOG].num_started_in_vain == 0
 
 
-def test_on_the_backlog_few_changes_are_taken_back_soon(days):
-    """The number of jobs is chance: now and then a worker is missed soon after it was let go."""
-    assert days[BACKLOG].num_flaps <= 0.1 * len(days[BACKLOG].changes)
+def test_on_the_backlog_the_fleet_does_not_flap(days):
+    """Jobs come by chance, so now and then a worker is missed soon after it was let go: once in 50 changes at most."""
+
+    async def others():
+        return [await run_day(BACKLOG, day_of_load(seed=seed)) for seed in UNSEEN_SEEDS[1:]]
+
+    every = [days[BACKLOG], *asyncio.run(others())]
+    assert sum(day.num_flaps for day in every) <= sum(len(day.changes) for day in every) / 50
+    assert max(day.num_flaps for day in every) <= 1
 
 
 @pytest.mark.parametrize("name", list(SCALERS))
@@ -97,7 +105,7 @@ def test_pods_that_are_not_ready_damp_the_way_up():
 
 
 def test_down_goes_by_the_highest_recommendation_of_the_window():
-    hpa = Hpa(1, 20, Behavior(down=Rules(300.0, (Policy(Unit.PERCENT, 100, 15.0),))))
+    hpa = Hpa(1, 20, Behavior(UP, Rules(300.0, (Policy(Unit.PERCENT, 100, 15.0),))))
     assert hpa.decide(0.0, 10, 10) == 10
     assert hpa.decide(100.0, 10, 3) == 10
     assert hpa.decide(290.0, 10, 5) == 10
@@ -106,14 +114,14 @@ def test_down_goes_by_the_highest_recommendation_of_the_window():
 
 
 def test_up_goes_at_once_but_by_no_more_than_the_largest_policy():
-    hpa = Hpa(1, 100)
+    hpa = Hpa(1, 100, Behavior(UP, AT_ONCE))
     assert hpa.decide(0.0, 1, 50) == 5
     assert hpa.decide(15.0, 5, 50) == 10
     assert hpa.decide(30.0, 10, 50) == 20
 
 
 def test_down_goes_pod_by_pod():
-    hpa = Hpa(1, 100, Behavior(down=Rules(0.0, (Policy(Unit.PODS, 1, 60.0),))))
+    hpa = Hpa(1, 100, Behavior(UP, Rules(0.0, (Policy(Unit.PODS, 1, 60.0),))))
     assert hpa.decide(0.0, 8, 2) == 7
     assert hpa.decide(15.0, 7, 2) == 7
     assert hpa.decide(61.0, 7, 2) == 6

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -22,6 +21,7 @@ from nats.js import JetStreamContext
 
 from headway.broker.config import BrokerConfig
 from headway.broker.errors import BrokerUnavailable, translated
+from headway.broker.tls import RenewedTls
 from headway.core.errors import SettingError
 
 log = logging.getLogger(__name__)
@@ -30,6 +30,7 @@ MAX_OUTSTANDING_PINGS = 3
 """Pings go out every ``nats_timeout_seconds``. A line that swallows everything does not show in any other way: without
 them a connection stays "connected" for as long as the kernel has patience. More than one, since an answer waits behind
 whatever the server sends us."""
+CANCEL_SECONDS = 0.1
 CLOSE_SECONDS = 2.0
 """For each step of closing; a server that is gone does not answer."""
 
@@ -57,29 +58,32 @@ class Connection:
         self.js: JetStreamContext = self.client.jetstream(timeout=config.nats_timeout_seconds)
         self.state = ConnectionState(False, f"connecting to {_without_password(config)}")
         self._on_change = on_change
+        self._tls: RenewedTls | None = None
         self._closing = False
         self._closed = asyncio.Event()
 
     async def open(self, timeout_seconds: float | None = None) -> Self:
         """Connect; for ever without a timeout. Raises `BrokerUnavailable` with the last reason after it."""
         options = _options(self.config)
-        try:
-            async with asyncio.timeout(timeout_seconds):
-                with translated(f"connect to {_without_password(self.config)}"):
-                    await self.client.connect(
-                        servers=self.config.urls,
-                        name=self.name,
-                        max_reconnect_attempts=-1,
-                        error_cb=self._on_error,
-                        disconnected_cb=self._on_disconnected,
-                        reconnected_cb=self._on_connected,
-                        closed_cb=self._on_closed,
-                        **options,
-                    )
-        except TimeoutError as exc:
+        self._tls = RenewedTls.of(self.config)
+        if self._tls is not None:
+            options["tls"] = self._tls.context
+        attempts = self.client.connect(
+            servers=self.config.urls,
+            name=self.name,
+            max_reconnect_attempts=-1,
+            error_cb=self._on_error,
+            disconnected_cb=self._on_disconnected,
+            reconnected_cb=self._on_connected,
+            closed_cb=self._on_closed,
+            **options,
+        )
+        with translated(f"connect to {_without_password(self.config)}"):
+            is_connected = await _within(timeout_seconds, attempts)
+        if not is_connected:
             reason = self.state.reason
             await self.close()
-            raise BrokerUnavailable(f"connect to {_without_password(self.config)}", reason) from exc
+            raise BrokerUnavailable(f"connect to {_without_password(self.config)}", reason)
         await self._on_connected()
         return self
 
@@ -117,6 +121,7 @@ class Connection:
     async def _on_disconnected(self) -> None:
         if self._closing:
             return
+        self._renew_tls()
         self._change(ConnectionState(False, f"lost the connection to {_without_password(self.config)}"))
 
     async def _on_closed(self) -> None:
@@ -129,7 +134,13 @@ class Connection:
         if isinstance(exc, SlowConsumerError) or self.client.is_connected:
             log.warning("NATS: %s", reason)
             return
+        self._renew_tls()
         self._change(ConnectionState(False, f"cannot reach {_without_password(self.config)}: {reason}"))
+
+    def _renew_tls(self) -> None:
+        """Before the next attempt."""
+        if self._tls is not None:
+            self._tls.renew()
 
     def _change(self, state: ConnectionState) -> None:
         if state == self.state:
@@ -150,6 +161,25 @@ async def connect(
 ) -> Connection:
     """An open connection; ``name`` is what NATS monitoring shows. Waits for ever without a timeout."""
     return await Connection(config, name, on_change).open(timeout_seconds)
+
+
+async def _within(timeout_seconds: float | None, attempts: Coroutine[Any, Any, None]) -> bool:
+    """Whether they came to their end in time; however that is, nothing of them goes on.
+
+    In a task of its own, to be cancelled until it is over: between two attempts nats-py takes a cancellation for one of
+    its own, and goes on for ever.
+    """
+    task = asyncio.create_task(attempts, name="nats:connect")
+    try:
+        await asyncio.wait((task,), timeout=timeout_seconds)
+    finally:
+        is_over = task.done()
+        while not task.done():
+            task.cancel()
+            await asyncio.wait((task,), timeout=CANCEL_SECONDS)
+    if is_over:
+        task.result()
+    return is_over
 
 
 async def _attempt(step: Awaitable[None]) -> None:
@@ -185,19 +215,7 @@ def _options(config: BrokerConfig) -> dict[str, Any]:
         path = getattr(config, setting)
         if path is not None and not Path(path).is_file():
             raise SettingError(setting, path, "there is no such file")
-    if config.nats_tls_ca_file or config.nats_tls_cert_file:
-        options["tls"] = _tls(config)
     return {name: value for name, value in options.items() if value is not None}
-
-
-def _tls(config: BrokerConfig) -> ssl.SSLContext:
-    try:
-        context = ssl.create_default_context(cafile=config.nats_tls_ca_file)
-        if config.nats_tls_cert_file:
-            context.load_cert_chain(config.nats_tls_cert_file, config.nats_tls_key_file)
-    except (OSError, ssl.SSLError) as exc:
-        raise SettingError("nats_tls_ca_file", config.nats_tls_ca_file, f"cannot be read: {exc}") from exc
-    return context
 
 
 def _without_password(config: BrokerConfig) -> str:
