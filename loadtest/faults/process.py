@@ -24,7 +24,7 @@ async def until(condition: Condition, seconds: float = 60.0, what: str = "a cond
     """Polls, since processes and files have no event; raises ``TimeoutError`` that says what was waited for."""
     try:
         async with asyncio.timeout(seconds):
-            while not await _value(condition):  # noqa: ASYNC110
+            while not await _value(condition):  # noqa: ASYNC110 (processes and files have no event)
                 await asyncio.sleep(POLL_SECONDS)
     except TimeoutError:
         raise TimeoutError(f"waited {seconds:g} s for {what}") from None

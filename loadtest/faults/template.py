@@ -171,10 +171,10 @@ def _serve(address: str) -> None:
     import gc
 
     import torch
-    import transformers.models.llama.modeling_llama  # noqa: F401
+    import transformers.models.llama.modeling_llama  # noqa: F401 (loaded for the children)
 
     import headway.engine.build
-    import headway.engine.serve  # noqa: F401
+    import headway.engine.serve  # noqa: F401 (loaded for the children)
 
     torch.set_num_threads(1)
     gc.collect()
