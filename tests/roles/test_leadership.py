@@ -17,6 +17,7 @@ from headway.broker.connection import Connection, connect
 from headway.broker.joblog import LogState
 from headway.broker.log_store import JobLogs
 from headway.broker.log_writer import LogWriter
+from headway.broker.state import StateStore
 from headway.broker.streams import JOBS, STATE_BUCKET, ensure_streams
 from headway.core.job import JobKey
 from headway.core.records import Attempt, GrantToken
@@ -173,3 +174,16 @@ async def test_a_queue_gives_way_to_an_epoch_that_only_a_log_remembers(
     await parts.worker()
     assert (await parts.wire.ended(tenant, "a1")).end["finish_reason"] == "length"
     await eventually(lambda: only.is_leading and only.epoch > 7, seconds=60)
+
+
+@pytest.mark.parametrize("payload", [b'{"id":"a1","prompt":"Hello","deadline_seconds":0.001}', b'{"id":"a1"}'])
+async def test_a_leader_ends_no_job_once_a_higher_epoch_was_given_out(
+    parts: Any, tenant: str, eventually: Eventually, payload: bytes
+) -> None:
+    """A job that has expired, or is none; its consumer still is there, as it is for a moment in every takeover."""
+    only = await parts.queue()
+    async with operator(parts) as connection:
+        await StateStore(connection.js).raise_epoch()
+        await parts.wire.publish(tenant, payload)
+        await eventually(lambda: only.is_leading and only.epoch == 3, seconds=60)
+        assert len((await parts.wire.ended(tenant, "a1")).of_kind("end")) == 1
