@@ -1,4 +1,4 @@
-"""The faults of a soak: one at random every few seconds, each made good after a while."""
+"""The faults of a soak: one or two at random every few seconds, each made good after a while."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ STOPPED_SECONDS = (0.5, 3.0)
 """Shorter and longer than a lease."""
 CUT_SECONDS = (0.2, 3.0)
 RESTART_SECONDS = 0.5
+TWO_AT_ONCE = 0.3
+"""How often a fault has company."""
 
 
 class FaultMachine:
@@ -39,6 +41,8 @@ class FaultMachine:
         self._queues = [f"queue{number + 1}" for number in range(num_queues)]
         self._lines: dict[str, Proxy] = {}
         self._stack = AsyncExitStack()
+        self._deck: list[str] = []
+        """Faults that are still to come."""
         self._faults: dict[str, Callable[[], Coroutine[None, None, None]]] = {
             "worker_killed": self._kill_worker,
             "engine_killed": self._kill_engine,
@@ -67,15 +71,21 @@ class FaultMachine:
         await self._fleet.has_workers(*self._workers)
 
     async def run(self, seconds: float, is_over: Callable[[], bool]) -> None:
-        """One fault after the other; every kind comes before any comes again."""
-        deck: list[str] = []
+        """One fault after the other, now and then two at once."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while not is_over():
                     await asyncio.sleep(self._random.uniform(*PAUSE_SECONDS))
-                    deck = deck or self._random.sample(list(self._faults), len(self._faults))
-                    await self._do(deck.pop())
+                    await asyncio.gather(*map(self._do, sorted(self._draw())))
                     self._revive()
+
+    def _draw(self) -> set[str]:
+        """Every kind comes before any comes again."""
+        hand = set()
+        for _ in range(2 if self._random.random() < TWO_AT_ONCE else 1):
+            self._deck = self._deck or self._random.sample(list(self._faults), len(self._faults))
+            hand.add(self._deck.pop())
+        return hand
 
     async def make_good(self) -> None:
         """Everything runs and hears everything again."""

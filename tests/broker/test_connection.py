@@ -19,8 +19,8 @@ USER = "UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4"
 """A key pair for this test only."""
 
 
-def config_for(server: EmbeddedNats, **settings: object) -> BrokerConfig:
-    return BrokerConfig(nats_url=server.url, nats_reconnect_seconds=0.05, nats_timeout_seconds=2.0, **settings)  # type: ignore[arg-type]
+def config_for(server: EmbeddedNats, **settings: Any) -> BrokerConfig:
+    return BrokerConfig(nats_url=server.url, nats_reconnect_seconds=0.05, nats_timeout_seconds=2.0, **settings)
 
 
 async def test_a_connection_has_a_name_that_monitoring_shows(own_nats: EmbeddedNats) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import Any
 
 import pytest
 
@@ -41,7 +42,7 @@ async def caught_up() -> None:
 class Leading:
     """A leader for one test."""
 
-    def __init__(self, connection: Connection, cancel=cancelled, catch_up=caught_up) -> None:  # type: ignore[no-untyped-def]
+    def __init__(self, connection: Connection, cancel: Any = cancelled, catch_up: Any = caught_up) -> None:
         self.may_answer = True
         self.server = ControlServer(connection, cancel, lambda: STATUS, catch_up, lambda: self.may_answer)
 

@@ -166,3 +166,17 @@ async def test_an_end_of_the_last_moment_stands_before_whatever_the_successor_gr
     outcome = await append_end(logs, KEY, CANCELLED, "mine", proven_by(proof, store.raise_epoch))
     assert outcome.state.end is not None
     assert (await logs.read(KEY)).num_attempts == 0
+
+
+async def test_who_gives_way_to_a_forgotten_epoch_has_the_next_one_above_it(store: StateStore) -> None:
+    proof = EpochProof(store, await store.raise_epoch())
+    with pytest.raises(Deposed):
+        await proof.give_way(to=7)
+    assert await store.raise_epoch() > 7
+
+
+async def test_who_gives_way_to_a_known_epoch_does_not_depose_its_leader(store: StateStore) -> None:
+    former, newest = [EpochProof(store, await store.raise_epoch()) for _ in range(2)]
+    with pytest.raises(Deposed):
+        await former.give_way(to=2)
+    await newest.renew()

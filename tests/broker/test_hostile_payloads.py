@@ -4,30 +4,16 @@ from __future__ import annotations
 
 import json
 import tracemalloc
-from contextlib import suppress
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.broker.codec import decode_record, encode_record
 from headway.broker.config import JobLimits
-from headway.broker.errors import PayloadRejected, RecordInvalid
+from headway.broker.errors import PayloadRejected
 from headway.broker.job_codec import decode_job
 from headway.core.errors import RejectCode
-from headway.core.job import FinishReason, Job
-from headway.core.records import (
-    Attempt,
-    End,
-    ErrorInfo,
-    GrantToken,
-    Record,
-    Released,
-    Timings,
-    TokenLogprobs,
-    Tokens,
-    Usage,
-)
+from headway.core.job import Job
 
 MIB = 2**20
 MEMORY_FACTOR = 128
@@ -124,56 +110,6 @@ def test_token_ids_that_no_vocabulary_has_are_rejected(field: str, token: int) -
 
 # -- anything at all -------------------------------------------------------------------------------------------------
 
-counts = st.integers(0, 2**53)
-texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
-finite = st.floats(-9999.0, 0.0)
-grants = st.builds(GrantToken, counts, counts)
-logprobs = st.builds(TokenLogprobs, finite, st.lists(st.tuples(counts, finite), max_size=3).map(tuple))
-records = st.one_of(
-    st.builds(Attempt, counts, grants, texts, texts),
-    st.builds(
-        Tokens,
-        counts,
-        counts,
-        st.lists(counts, max_size=5).map(tuple),
-        texts,
-        st.none() | st.lists(logprobs, max_size=3).map(tuple),
-    ),
-    st.builds(Released, texts, grants),
-    st.builds(
-        End,
-        st.sampled_from(FinishReason),
-        st.none() | st.builds(ErrorInfo, texts, st.none() | texts, texts),
-        st.builds(Usage, counts, counts, counts),
-        st.builds(Timings, *[st.none() | st.floats(0, 1e9)] * 3),
-    ),
-)
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4),
-    max_leaves=8,
-)
-known_names = st.sampled_from(["kind", "number", "grant", "seq", "token_ids", "text", "end", "usage", "finish_reason"])
-kinds = st.sampled_from(["attempt", "tokens", "released", "end", "later", ""])
-
-
-@given(records)
-def test_every_record_is_read_as_it_was_written(record: Record) -> None:
-    assert decode_record(encode_record(record)) == record
-
-
-@given(records, st.data())
-def test_a_damaged_record_is_a_record_or_an_error(record: Record, data: st.DataObject) -> None:
-    whole = bytearray(encode_record(record))
-    for _ in range(data.draw(st.integers(1, 3))):
-        whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
-    read_or_refused(bytes(whole[: data.draw(st.integers(0, len(whole)))]))
-
-
-@given(kinds, st.dictionaries(known_names, json_values, max_size=6))
-def test_any_values_are_a_record_or_an_error(kind: str, fields: dict[str, object]) -> None:
-    read_or_refused(json.dumps({**fields, "kind": kind}).encode())
-
 
 @given(st.binary(max_size=64).map(lambda middle: b'{"id":"a","prompt":"' + middle + b'"}'))
 def test_any_bytes_inside_a_job_are_a_job_or_one_rejection(payload: bytes) -> None:
@@ -182,8 +118,3 @@ def test_any_bytes_inside_a_job_are_a_job_or_one_rejection(payload: bytes) -> No
     except PayloadRejected:
         return
     assert decode(payload) == job
-
-
-def read_or_refused(data: bytes) -> None:
-    with suppress(RecordInvalid):
-        decode_record(data)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -51,7 +52,8 @@ async def read(reader: LogReader) -> list[int]:
 
 
 async def opened(connection: Connection, from_start: bool = False, **options: float) -> LogReader:
-    reader = LogReader(connection, KEY, **{"check_seconds": NEVER, **options})  # type: ignore[arg-type]
+    settings: dict[str, Any] = {"check_seconds": NEVER, **options}
+    reader = LogReader(connection, KEY, **settings)
     await reader.open(from_start)
     await connection.client.flush()
     return reader

@@ -23,6 +23,8 @@ from tests.nats_cluster import NatsCluster
 KEY = JobKey("acme", "a1")
 NUM_WRITERS = 6
 NUM_ROUNDS = 20
+MAX_ROUNDS = 1000
+"""Writes that really meet are a matter of luck."""
 
 
 @pytest.fixture
@@ -40,8 +42,8 @@ async def connections(nats_cluster: NatsCluster) -> AsyncIterator[list[Connectio
 async def test_of_writers_that_meet_at_every_record_one_is_stored_and_the_others_know_it(
     connections: list[Connection],
 ) -> None:
-    sequence, seen = 0, set[int]()
-    for number in range(NUM_ROUNDS):
+    sequence, number, seen = 0, 0, set[int]()
+    while number < NUM_ROUNDS or (WRITE_IN_FLIGHT not in seen and number < MAX_ROUNDS):
         outcomes = await asyncio.gather(
             *(JobLogs(connection).append(_append(number, n, sequence)) for n, connection in enumerate(connections))
         )
@@ -51,8 +53,9 @@ async def test_of_writers_that_meet_at_every_record_one_is_stored_and_the_others
         assert {outcome.tail.sequence for outcome in refused if outcome.tail} == {stored.sequence}
         sequence = stored.sequence
         seen |= await _refusals(connections, f"bare-{number}")
+        number += 1
     state = await JobLogs(connections[0]).read(KEY)
-    assert len(state.output_token_ids) == NUM_ROUNDS
+    assert len(state.output_token_ids) == number
     assert WRITE_IN_FLIGHT in seen, "this is what the test is about"
 
 

@@ -70,3 +70,24 @@ async def test_a_worker_with_time_to_finish_hands_nothing_back(open_fleet: OpenF
             result = await stream.result(timeout_seconds=60)
         assert (len(result.token_ids), result.num_attempts) == (LONG, 1)
         assert await leaving.ended() == 0
+
+
+async def test_a_worker_that_is_told_twice_hands_everything_back_at_once(open_fleet: OpenFleet, tenant: str) -> None:
+    async with open_fleet() as fleet:
+        fleet.start_queue()
+        leaving = fleet.start_worker("leaving", roles={"drain_seconds": 3600.0})
+        await fleet.has_workers("leaving")
+        async with Client.connect(fleet.nats.url, tenant=tenant) as client:
+            stream = await client.submit("Hello", id="a1", max_tokens=LONG, ignore_eos=True, seed=1)
+            first = await anext(stream)
+            leaving.terminate()
+            await until(lambda: "finishing" in leaving.said, what="the worker to have understood")
+            leaving.terminate()
+            assert await leaving.ended() == 0
+            log = fleet.logs.of(tenant, "a1")
+            assert log.kinds == ["attempt", "tokens", "released"]
+            fleet.start_worker("staying")
+            result = await stream.result(timeout_seconds=60)
+        assert result.token_ids[: len(first.token_ids)] == first.token_ids
+        log = fleet.logs.of(tenant, "a1")
+        assert (len(log.token_ids), log.num_gaps, log.num_overlaps) == (LONG, 0, 0)

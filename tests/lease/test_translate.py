@@ -42,13 +42,13 @@ BARE_GRANT = Grant(KEY, TOKEN, 7, b"", 1.7e9, 0.0)
 @pytest.mark.parametrize(
     "message",
     [
-        Hello("inc", "pod-0", "m", 16, 1000, 64, (HeldJob(KEY, TOKEN, True), HeldJob(KEY, TOKEN, False))),
+        Hello("inc", "pod-0", "m", 16, 1000, 64, (HeldJob(KEY, TOKEN, True), HeldJob(KEY, TOKEN, False)), 7),
         Demand(3, 500, 14),
         Progress((JobProgress(KEY, TOKEN, True, 10, 4, 7),), WorkerLoad(1, 2, 300, 0.025)),
         Progress((), WorkerLoad(0, 0, 0, 0.0)),
         Ended(KEY, TOKEN, FinishReason.LENGTH, 100),
         Returned(KEY, TOKEN, "drained", 2),
-        Refused(KEY, TOKEN, conflict=True),
+        Refused(KEY, TOKEN, conflict=True, newest_epoch=7),
     ],
 )
 def test_a_workers_message_survives_the_wire(message):

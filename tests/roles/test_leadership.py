@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
+from nats.js.errors import NotFoundError
 
 from headway.broker.config import BrokerConfig
 from headway.broker.connection import Connection, connect
+from headway.broker.joblog import LogState
+from headway.broker.log_store import JobLogs
+from headway.broker.log_writer import LogWriter
+from headway.broker.state import StateStore
 from headway.broker.streams import JOBS, STATE_BUCKET, ensure_streams
+from headway.core.job import JobKey
+from headway.core.records import Attempt, GrantToken
 from headway.lease.health import Probe
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -131,3 +139,51 @@ async def test_a_leader_that_steps_down_lets_its_workers_go_and_has_them_again(
         return await parts.wire.num_jobs() == 0
 
     await eventually(is_settled)
+
+
+async def test_a_queue_whose_epochs_were_lost_leads_above_all_that_workers_have_heard_of(
+    parts: Any, tenant: str, eventually: Eventually
+) -> None:
+    """Bucket and consumer are gone at once, so that epochs begin anew; workers and logs have not forgotten."""
+    only = await parts.queue()
+    async with operator(parts) as connection:
+        await connection.js.delete_consumer(JOBS, "queue-1")
+        await eventually(lambda: only.is_leading and only.epoch == 2, seconds=60)
+        await parts.worker()
+        await parts.wire.publish(tenant, {"id": "a1", "prompt": "Hello", "max_tokens": 900, "ignore_eos": True})
+        await parts.wire.has_tokens(tenant, "a1")
+        await connection.js.delete_key_value(STATE_BUCKET)
+        with suppress(NotFoundError):
+            await connection.js.delete_consumer(JOBS, "queue-2")
+    await eventually(lambda: only.is_leading and only.epoch > 2, seconds=60)
+    log = await parts.wire.ended(tenant, "a1")
+    assert log.kinds == ["attempt", "tokens", "end"], "it was adopted, not begun again"
+    assert (await parts.wire.run(tenant, "a2")).end["finish_reason"] == "length"
+
+
+async def test_a_queue_gives_way_to_an_epoch_that_only_a_log_remembers(
+    parts: Any, tenant: str, eventually: Eventually
+) -> None:
+    """Everything was lost but the results: what stands there was granted by a leader that nobody knows any more."""
+    only = await parts.queue()
+    async with operator(parts) as connection:
+        writer = LogWriter(JobLogs(connection), LogState(JobKey(tenant, "a1")), 0.0)
+        job = json.dumps({"id": "a1", "prompt": "Hello", "max_tokens": 4, "ignore_eos": True}).encode()
+        await writer.attempt(Attempt(0, GrantToken(7, 1), "lost", hashlib.sha256(job).hexdigest()))
+    await parts.wire.publish(tenant, job)
+    await parts.worker()
+    assert (await parts.wire.ended(tenant, "a1")).end["finish_reason"] == "length"
+    await eventually(lambda: only.is_leading and only.epoch > 7, seconds=60)
+
+
+@pytest.mark.parametrize("payload", [b'{"id":"a1","prompt":"Hello","deadline_seconds":0.001}', b'{"id":"a1"}'])
+async def test_a_leader_ends_no_job_once_a_higher_epoch_was_given_out(
+    parts: Any, tenant: str, eventually: Eventually, payload: bytes
+) -> None:
+    """A job that has expired, or is none; its consumer still is there, as it is for a moment in every takeover."""
+    only = await parts.queue()
+    async with operator(parts) as connection:
+        await StateStore(connection.js).raise_epoch()
+        await parts.wire.publish(tenant, payload)
+        await eventually(lambda: only.is_leading and only.epoch == 3, seconds=60)
+        assert len((await parts.wire.ended(tenant, "a1")).of_kind("end")) == 1

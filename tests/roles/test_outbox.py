@@ -50,7 +50,8 @@ class Office:
         what = type(message).__name__.lower()
         if isinstance(message, Grant):
             self.grants.append(message)
-        self.sent.append((stream, what if isinstance(message, Welcome) else f"{what} {message.key.id}"))  # type: ignore[union-attr]
+        key = getattr(message, "key", None)
+        self.sent.append((stream, what if key is None else f"{what} {key.id}"))
 
     def drop(self, stream: int, reason: str) -> None:
         self.sent.append((stream, "drop"))

@@ -36,7 +36,7 @@ async def test_closing_ends_the_tasks_that_begin_meanwhile_too() -> None:
             began.set()
             await asyncio.Event().wait()
         finally:
-            supervisor.spawn("another", asyncio.Event().wait())  # type: ignore[arg-type]
+            supervisor.spawn("another", asyncio.sleep(3600))
 
     supervisor.spawn("first", begin_another())
     await supervisor.run_until(began)

@@ -208,7 +208,7 @@ class EmbeddedNats:
 
 async def _until(condition: Callable[[], bool], seconds: float = POLL_SECONDS) -> None:
     """Processes and files have no event to wait for that works in every event loop and thread."""
-    while not condition():  # noqa: ASYNC110
+    while not condition():  # noqa: ASYNC110 (see above)
         await asyncio.sleep(seconds)
 
 

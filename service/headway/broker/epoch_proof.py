@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from headway.broker.errors import BrokerUnavailable
+from headway.broker.errors import BrokerUnavailable, Deposed
 from headway.broker.state import StateStore
 
 log = logging.getLogger(__name__)
@@ -38,6 +38,22 @@ class EpochProof:
         self._num_begun = 0
         self._newest_good = 0
         """Number of the newest proof that succeeded."""
+
+    async def give_way(self, to: int) -> None:
+        """Somebody has heard of a higher epoch: raise `Deposed`, once the next one to be given out is above that.
+
+        It may be that the bucket was lost, and the epochs in it began anew. Then workers, and logs, refuse all grants
+        until they are where they were.
+        """
+        while True:
+            try:
+                if await self._store.epoch() < to:
+                    await self._store.raise_epoch(above=to)
+            except BrokerUnavailable as exc:
+                log.warning("%s; trying again", exc)
+                await asyncio.sleep(RETRY_SECONDS)
+            else:
+                raise Deposed(self._epoch, f"a worker has heard of epoch {to}")
 
     async def renew(self) -> None:
         """Returns once it was shown, later than this call, that no higher epoch has been given out.

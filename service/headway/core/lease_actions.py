@@ -79,4 +79,11 @@ class CancelAnswer:
     finish_reason: FinishReason | None = None
 
 
-Action = Send | Drop | Settle | WriteEnd | WriteDead | CancelAnswer
+@dataclass(frozen=True, slots=True)
+class GiveWay:
+    """A higher epoch has been given out: stop leading. Whoever leads next needs one above it."""
+
+    to: int
+
+
+Action = Send | Drop | Settle | WriteEnd | WriteDead | CancelAnswer | GiveWay

@@ -36,6 +36,8 @@ class Hello:
     num_pages: int
     max_num_seqs: int
     held: tuple[HeldJob, ...] = ()
+    newest_epoch: int = 0
+    """The highest that it has heard of. A leader with a lower one is a former one, or the state bucket was lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,8 @@ class Refused:
     key: JobKey
     grant: GrantToken
     conflict: bool
+    newest_epoch: int = 0
+    """Of the grants in that log; see `Hello.newest_epoch`."""
 
 
 WorkerMessage = Hello | Demand | Progress | Ended | Returned | Refused

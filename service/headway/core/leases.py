@@ -19,7 +19,7 @@ from collections.abc import Collection, Mapping
 
 from headway.core.figures import Figures, worker_status
 from headway.core.job import FinishReason, JobKey
-from headway.core.lease_actions import Action, DeadReason, Drop, Send, WriteDead
+from headway.core.lease_actions import Action, DeadReason, Drop, GiveWay, Send, WriteDead
 from headway.core.lease_messages import (
     Demand,
     Ended,
@@ -114,6 +114,8 @@ class Leases:
         if hello.model not in self._jobs.waiting:
             served = ", ".join(sorted(self._jobs.waiting))
             return [Drop(stream, f"model {hello.model!r} is not served by this queue, which serves: {served}")]
+        if hello.newest_epoch > self.epoch:
+            return [GiveWay(hello.newest_epoch)]
         former = self._roster.find(hello.incarnation)
         actions: list[Action] = []
         if former is not None and former.stream is not None:
@@ -199,7 +201,10 @@ class Leases:
                 return [WriteDead(lease.model, lease.job, DeadReason.CONFLICT), *settled]
         lease.worker.demand = NO_DEMAND
         num_lost_attempts = message.num_lost_attempts if isinstance(message, Returned) else 0
-        return self._jobs.take_back(lease, num_lost_attempts, now)
+        actions = self._jobs.take_back(lease, num_lost_attempts, now)
+        if isinstance(message, Refused) and message.newest_epoch > self.epoch:
+            actions.append(GiveWay(message.newest_epoch))
+        return actions
 
     def _hear_progress(self, worker: Worker, progress: Progress, now: float) -> list[Action]:
         worker.load = progress.load

@@ -147,10 +147,10 @@ class WorkerLeases:
         held = self._held.pop(key, None)
         return None if held is None else Returned(key, held.token, reason, num_lost_attempts)
 
-    def refused(self, key: JobKey, conflict: bool) -> Refused | None:
-        """The job's log belongs to a newer grant, or to another job."""
+    def refused(self, key: JobKey, conflict: bool, newest_epoch: int = 0) -> Refused | None:
+        """The job's log belongs to a newer grant (of that epoch, if it is known), or to another job."""
         held = self._held.pop(key, None)
-        return None if held is None else Refused(key, held.token, conflict)
+        return None if held is None else Refused(key, held.token, conflict, newest_epoch)
 
     # -- to the leader -------------------------------------------------------------------------------------------
 
@@ -166,6 +166,7 @@ class WorkerLeases:
             num_pages=facts.num_pages,
             max_num_seqs=facts.max_num_seqs,
             held=tuple(HeldJob(held.key, held.token, held.started) for held in self._held.values()),
+            newest_epoch=self._newest.epoch,
         )
 
     def progress(self, load: WorkerLoad) -> Progress:

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19headway/lease/lease.proto\x12\x10headway.lease.v1\"$\n\x06JobKey\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\"+\n\nGrantToken\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x0e\n\x06number\x18\x02 \x01(\x04\"\xa5\x02\n\rWorkerMessage\x12(\n\x05hello\x18\x01 \x01(\x0b\x32\x17.headway.lease.v1.HelloH\x00\x12*\n\x06\x64\x65mand\x18\x02 \x01(\x0b\x32\x18.headway.lease.v1.DemandH\x00\x12.\n\x08progress\x18\x03 \x01(\x0b\x32\x1a.headway.lease.v1.ProgressH\x00\x12(\n\x05\x65nded\x18\x04 \x01(\x0b\x32\x17.headway.lease.v1.EndedH\x00\x12.\n\x08returned\x18\x05 \x01(\x0b\x32\x1a.headway.lease.v1.ReturnedH\x00\x12,\n\x07refused\x18\x06 \x01(\x0b\x32\x19.headway.lease.v1.RefusedH\x00\x42\x06\n\x04kind\"\xfa\x01\n\rLeaderMessage\x12,\n\x07welcome\x18\x01 \x01(\x0b\x32\x19.headway.lease.v1.WelcomeH\x00\x12.\n\x08redirect\x18\x02 \x01(\x0b\x32\x1a.headway.lease.v1.RedirectH\x00\x12(\n\x05grant\x18\x03 \x01(\x0b\x32\x17.headway.lease.v1.GrantH\x00\x12*\n\x06recall\x18\x04 \x01(\x0b\x32\x18.headway.lease.v1.RecallH\x00\x12-\n\x06\x63\x61ncel\x18\x05 \x01(\x0b\x32\x1b.headway.lease.v1.CancelJobH\x00\x42\x06\n\x04kind\"n\n\x07HeldJob\x12%\n\x03key\x18\x01 \x01(\x0b\x32\x18.headway.lease.v1.JobKey\x12+\n\x05grant\x18\x02 \x01(\x0b\x32\x1c.headway.lease.v1.GrantToken\x12\x0f\n\x07started\x18\x03 \x01(\x08\"\x9e\x01\n\x05Hello\x12\x13\n\x0bincarnation\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\r\n\x05model\x18\x03 \x01(\t\x12\x11\n\tpage_size\x18\x04 \x01(\r\x12\x11\n\tnum_pages\x18\x05 \x01(\x04\x12\x14\n\x0cmax_num_seqs\x18\x06 \x01(\r\x12\'\n\x04held\x18\x07 \x03(\x0b\x32\x19.headway.lease.v1.HeldJob\"F\n\x06\x44\x65mand\x12\x15\n\rnum_sequences\x18\x01 \x01(\r\x12\x11\n\tnum_pages\x18\x02 \x01(\x04\x12\x12\n\nlast_grant\x18\x03 \x01(\x04\"\xc3\x01\n\x0bJobProgress\x12%\n\x03key\x18\x01 \x01(\x0b\x32\x18.headway.lease.v1.JobKey\x12+\n\x05grant\x18\x02 \x01(\x0b\x32\x1c.headway.lease.v1.GrantToken\x12\x0f\n\x07started\x18\x03 \x01(\x08\x12\x19\n\x11num_prompt_tokens\x18\x04 \x01(\x04\x12\x19\n\x11num_cached_tokens\x18\x05 \x01(\x04\x12\x19\n\x11num_output_tokens\x18\x06 \x01(\x04\"d\n\nWorkerLoad\x12\x13\n\x0bnum_running\x18\x01 \x01(\r\x12\x13\n\x0bnum_waiting\x18\x02 \x01(\r\x12\x16\n\x0enum_free_pages\x18\x03 \x01(\x04\x12\x14\n\x0cstep_seconds\x18\x04 \x01(\x01\"c\n\x08Progress\x12+\n\x04jobs\x18\x01 \x03(\x0b\x32\x1d.headway.lease.v1.JobProgress\x12*\n\x04load\x18\x02 \x01(\x0b\x32\x1c.headway.lease.v1.WorkerLoad\"\x8d\x01\n\x05\x45nded\x12%\n\x03key\x18\x01 \x01(\x0b\x32\x18.headway.lease.v1.JobKey\x12+\n\x05grant\x18\x02 \x01(\x0b\x32\x1c.headway.lease.v1.GrantToken\x12\x15\n\rfinish_reason\x18\x03 \x01(\t\x12\x19\n\x11num_output_tokens\x18\x04 \x01(\x04\"\x89\x01\n\x08Returned\x12%\n\x03key\x18\x01 \x01(\x0b\x32\x18.headway.lease.v1.JobKey\x12+\n\x05grant\x18\x02 \x01(\x0b\x32\x1c.headway.lease.v1.GrantToken\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x19\n\x11num_lost_attempts\x18\x04 \x01(\r\"o\n\x07Refused\x12%\n\x03key\x18\x01 \x01(\x0b\x32\x18.headway.lease.v1.JobKey\x12+\n\x05grant\x18\x02 \x01(\x0b\x32\x1c.headway.lease.v1.GrantToken\x12\x10\n\x08\x63onflict\x18\x03 \x01(\x08\"/\n\x07Welcome\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x15\n\rlease_seconds\x18\x02 \x01(\x01\",\n\x08Redirect\x12\x14\n\x07\x61\x64\x64ress\x18\x01 \x01(\tH\x00\x88\x01\x01\x42\n\n\x08_address\"\xbd\x02\n\x05Grant\x12%\n\x03key\x18\x01 \x01(\x0b\x32\x18.headway.lease.v1.JobKey\x12+\n\x05token\x18\x02 \x01(\x0b\x32\x1c.headway.lease.v1.GrantToken\x12\x17\n\x0fstream_sequence\x18\x03 \x01(\x04\x12\x0f\n\x07payload\x18\x04 \x01(\x0c\x12\x17\n\x0f\x61rrival_seconds\x18\x05 \x01(\x01\x12\x15\n\rqueue_seconds\x18\x06 \x01(\x01\x12\x1d\n\x10\x64\x65\x61\x64line_seconds\x18\x07 \x01(\x01H\x00\x88\x01\x01\x12\r\n\x05\x61lone\x18\x08 \x01(\x08\x12\x19\n\x11num_lost_attempts\x18\t \x01(\r\x12\x18\n\x0btraceparent\x18\n \x01(\tH\x01\x88\x01\x01\x42\x13\n\x11_deadline_secondsB\x0e\n\x0c_traceparent\"\\\n\x06Recall\x12%\n\x03key\x18\x01 \x01(\x0b\x32\x18.headway.lease.v1.JobKey\x12+\n\x05grant\x18\x02 \x01(\x0b\x32\x1c.headway.lease.v1.GrantToken\"o\n\tCancelJob\x12%\n\x03key\x18\x01 \x01(\x0b\x32\x18.headway.lease.v1.JobKey\x12+\n\x05grant\x18\x02 \x01(\x0b\x32\x1c.headway.lease.v1.GrantToken\x12\x0e\n\x06reason\x18\x03 \x01(\t2^\n\x0cLeaseService\x12N\n\x06\x41ttach\x12\x1f.headway.lease.v1.WorkerMessage\x1a\x1f.headway.lease.v1.LeaderMessage(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19headway/lease/lease.proto\x12\x10headway.lease.v1\"$\n\x06JobKey\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\"+\n\nGrantToken\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x0e\n\x06number\x18\x02 \x01(\x04\"\xa5\x02\n\rWorkerMessage\x12(\n\x05hello\x18\x01 \x01(\x0b\x32\x17.headway.lease.v1.HelloH\x00\x12*\n\x06\x64\x65mand\x18\x02 \x01(\x0b\x32\x18.headway.lease.v1.DemandH\x00\x12.\n\x08progress\x18\x03 \x01(\x0b\x32\x1a.headway.lease.v1.ProgressH\x00\x12(\n\x05\x65nded\x18\x04 \x01(\x0b\x32\x17.headway.lease.v1.EndedH\x00\x12.\n\x08returned\x18\x05 \x01(\x0b\x32\x1a.headway.lease.v1.ReturnedH\x00\x12,\n\x07refused\x18\x06 \x01(\x0b\x32\x19.headway.lease.v1.RefusedH\x00\x42\x06\n\x04kind\"\xfa\x01\n\rLeaderMessage\x12,\n\x07welcome\x18\x01 \x01(\x0b\x32\x19.headway.lease.v1.WelcomeH\x00\x12.\n\x08redirect\x18\x02 \x01(\x0b\x32\x1a.headway.lease.v1.RedirectH\x00\x12(\n\x05grant\x18\x03 \x01(\x0b\x32\x17.headway.lease.v1.GrantH\x00\x12*\n\x06recall\x18\x04 \x01(\x0b\x32\x18.headway.lease.v1.RecallH\x00\x12-\n\x06\x63\x61ncel\x18\x05 \x01(\x0b\x32\x1b.headway.lease.v1.CancelJobH\x00\x42\x06\n\x04kind\"n\n\x07HeldJob\x12%\n\x03key\x18\x01 \x01(\x0b\x32\x18.headway.lease.v1.JobKey\x12+\n\x05grant\x18\x02 \x01(\x0b\x32\x1c.headway.lease.v1.GrantToken\x12\x0f\n\x07started\x18\x03 \x01(\x08\"\xb4\x01\n\x05Hello\x12\x13\n\x0bincarnation\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\r\n\x05model\x18\x03 \x01(\t\x12\x11\n\tpage_size\x18\x04 \x01(\r\x12\x11\n\tnum_pages\x18\x05 \x01(\x04\x12\x14\n\x0cmax_num_seqs\x18\x06 \x01(\r\x12\'\n\x04held\x18\x07 \x03(\x0b\x32\x19.headway.lease.v1.HeldJob\x12\x14\n\x0cnewest_epoch\x18\x08 \x01(\x04\"F\n\x06\x44\x65mand\x12\x15\n\rnum_sequences\x18\x01 \x01(\r\x12\x11\n\tnum_pages\x18\x02 \x01(\x04\x12\x12\n\nlast_grant\x18\x03 \x01(\x04\"\xc3\x01\n\x0bJobProgress\x12%\n\x03key\x18\x01 \x01(\x0b\x32\x18.headway.lease.v1.JobKey\x12+\n\x05grant\x18\x02 \x01(\x0b\x32\x1c.headway.lease.v1.GrantToken\x12\x0f\n\x07started\x18\x03 \x01(\x08\x12\x19\n\x11num_prompt_tokens\x18\x04 \x01(\x04\x12\x19\n\x11num_cached_tokens\x18\x05 \x01(\x04\x12\x19\n\x11num_output_tokens\x18\x06 \x01(\x04\"d\n\nWorkerLoad\x12\x13\n\x0bnum_running\x18\x01 \x01(\r\x12\x13\n\x0bnum_waiting\x18\x02 \x01(\r\x12\x16\n\x0enum_free_pages\x18\x03 \x01(\x04\x12\x14\n\x0cstep_seconds\x18\x04 \x01(\x01\"c\n\x08Progress\x12+\n\x04jobs\x18\x01 \x03(\x0b\x32\x1d.headway.lease.v1.JobProgress\x12*\n\x04load\x18\x02 \x01(\x0b\x32\x1c.headway.lease.v1.WorkerLoad\"\x8d\x01\n\x05\x45nded\x12%\n\x03key\x18\x01 \x01(\x0b\x32\x18.headway.lease.v1.JobKey\x12+\n\x05grant\x18\x02 \x01(\x0b\x32\x1c.headway.lease.v1.GrantToken\x12\x15\n\rfinish_reason\x18\x03 \x01(\t\x12\x19\n\x11num_output_tokens\x18\x04 \x01(\x04\"\x89\x01\n\x08Returned\x12%\n\x03key\x18\x01 \x01(\x0b\x32\x18.headway.lease.v1.JobKey\x12+\n\x05grant\x18\x02 \x01(\x0b\x32\x1c.headway.lease.v1.GrantToken\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x19\n\x11num_lost_attempts\x18\x04 \x01(\r\"\x85\x01\n\x07Refused\x12%\n\x03key\x18\x01 \x01(\x0b\x32\x18.headway.lease.v1.JobKey\x12+\n\x05grant\x18\x02 \x01(\x0b\x32\x1c.headway.lease.v1.GrantToken\x12\x10\n\x08\x63onflict\x18\x03 \x01(\x08\x12\x14\n\x0cnewest_epoch\x18\x04 \x01(\x04\"/\n\x07Welcome\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x15\n\rlease_seconds\x18\x02 \x01(\x01\",\n\x08Redirect\x12\x14\n\x07\x61\x64\x64ress\x18\x01 \x01(\tH\x00\x88\x01\x01\x42\n\n\x08_address\"\xbd\x02\n\x05Grant\x12%\n\x03key\x18\x01 \x01(\x0b\x32\x18.headway.lease.v1.JobKey\x12+\n\x05token\x18\x02 \x01(\x0b\x32\x1c.headway.lease.v1.GrantToken\x12\x17\n\x0fstream_sequence\x18\x03 \x01(\x04\x12\x0f\n\x07payload\x18\x04 \x01(\x0c\x12\x17\n\x0f\x61rrival_seconds\x18\x05 \x01(\x01\x12\x15\n\rqueue_seconds\x18\x06 \x01(\x01\x12\x1d\n\x10\x64\x65\x61\x64line_seconds\x18\x07 \x01(\x01H\x00\x88\x01\x01\x12\r\n\x05\x61lone\x18\x08 \x01(\x08\x12\x19\n\x11num_lost_attempts\x18\t \x01(\r\x12\x18\n\x0btraceparent\x18\n \x01(\tH\x01\x88\x01\x01\x42\x13\n\x11_deadline_secondsB\x0e\n\x0c_traceparent\"\\\n\x06Recall\x12%\n\x03key\x18\x01 \x01(\x0b\x32\x18.headway.lease.v1.JobKey\x12+\n\x05grant\x18\x02 \x01(\x0b\x32\x1c.headway.lease.v1.GrantToken\"o\n\tCancelJob\x12%\n\x03key\x18\x01 \x01(\x0b\x32\x18.headway.lease.v1.JobKey\x12+\n\x05grant\x18\x02 \x01(\x0b\x32\x1c.headway.lease.v1.GrantToken\x12\x0e\n\x06reason\x18\x03 \x01(\t2^\n\x0cLeaseService\x12N\n\x06\x41ttach\x12\x1f.headway.lease.v1.WorkerMessage\x1a\x1f.headway.lease.v1.LeaderMessage(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -42,31 +42,31 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_HELDJOB']._serialized_start=679
   _globals['_HELDJOB']._serialized_end=789
   _globals['_HELLO']._serialized_start=792
-  _globals['_HELLO']._serialized_end=950
-  _globals['_DEMAND']._serialized_start=952
-  _globals['_DEMAND']._serialized_end=1022
-  _globals['_JOBPROGRESS']._serialized_start=1025
-  _globals['_JOBPROGRESS']._serialized_end=1220
-  _globals['_WORKERLOAD']._serialized_start=1222
-  _globals['_WORKERLOAD']._serialized_end=1322
-  _globals['_PROGRESS']._serialized_start=1324
-  _globals['_PROGRESS']._serialized_end=1423
-  _globals['_ENDED']._serialized_start=1426
-  _globals['_ENDED']._serialized_end=1567
-  _globals['_RETURNED']._serialized_start=1570
-  _globals['_RETURNED']._serialized_end=1707
-  _globals['_REFUSED']._serialized_start=1709
-  _globals['_REFUSED']._serialized_end=1820
-  _globals['_WELCOME']._serialized_start=1822
-  _globals['_WELCOME']._serialized_end=1869
-  _globals['_REDIRECT']._serialized_start=1871
-  _globals['_REDIRECT']._serialized_end=1915
-  _globals['_GRANT']._serialized_start=1918
-  _globals['_GRANT']._serialized_end=2235
-  _globals['_RECALL']._serialized_start=2237
-  _globals['_RECALL']._serialized_end=2329
-  _globals['_CANCELJOB']._serialized_start=2331
-  _globals['_CANCELJOB']._serialized_end=2442
-  _globals['_LEASESERVICE']._serialized_start=2444
-  _globals['_LEASESERVICE']._serialized_end=2538
+  _globals['_HELLO']._serialized_end=972
+  _globals['_DEMAND']._serialized_start=974
+  _globals['_DEMAND']._serialized_end=1044
+  _globals['_JOBPROGRESS']._serialized_start=1047
+  _globals['_JOBPROGRESS']._serialized_end=1242
+  _globals['_WORKERLOAD']._serialized_start=1244
+  _globals['_WORKERLOAD']._serialized_end=1344
+  _globals['_PROGRESS']._serialized_start=1346
+  _globals['_PROGRESS']._serialized_end=1445
+  _globals['_ENDED']._serialized_start=1448
+  _globals['_ENDED']._serialized_end=1589
+  _globals['_RETURNED']._serialized_start=1592
+  _globals['_RETURNED']._serialized_end=1729
+  _globals['_REFUSED']._serialized_start=1732
+  _globals['_REFUSED']._serialized_end=1865
+  _globals['_WELCOME']._serialized_start=1867
+  _globals['_WELCOME']._serialized_end=1914
+  _globals['_REDIRECT']._serialized_start=1916
+  _globals['_REDIRECT']._serialized_end=1960
+  _globals['_GRANT']._serialized_start=1963
+  _globals['_GRANT']._serialized_end=2280
+  _globals['_RECALL']._serialized_start=2282
+  _globals['_RECALL']._serialized_end=2374
+  _globals['_CANCELJOB']._serialized_start=2376
+  _globals['_CANCELJOB']._serialized_end=2487
+  _globals['_LEASESERVICE']._serialized_start=2489
+  _globals['_LEASESERVICE']._serialized_end=2583
 # @@protoc_insertion_point(module_scope)

@@ -63,7 +63,7 @@ class HeldJob(_message.Message):
     def __init__(self, key: _Optional[_Union[JobKey, _Mapping]] = ..., grant: _Optional[_Union[GrantToken, _Mapping]] = ..., started: bool = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("incarnation", "name", "model", "page_size", "num_pages", "max_num_seqs", "held")
+    __slots__ = ("incarnation", "name", "model", "page_size", "num_pages", "max_num_seqs", "held", "newest_epoch")
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
@@ -71,6 +71,7 @@ class Hello(_message.Message):
     NUM_PAGES_FIELD_NUMBER: _ClassVar[int]
     MAX_NUM_SEQS_FIELD_NUMBER: _ClassVar[int]
     HELD_FIELD_NUMBER: _ClassVar[int]
+    NEWEST_EPOCH_FIELD_NUMBER: _ClassVar[int]
     incarnation: str
     name: str
     model: str
@@ -78,7 +79,8 @@ class Hello(_message.Message):
     num_pages: int
     max_num_seqs: int
     held: _containers.RepeatedCompositeFieldContainer[HeldJob]
-    def __init__(self, incarnation: _Optional[str] = ..., name: _Optional[str] = ..., model: _Optional[str] = ..., page_size: _Optional[int] = ..., num_pages: _Optional[int] = ..., max_num_seqs: _Optional[int] = ..., held: _Optional[_Iterable[_Union[HeldJob, _Mapping]]] = ...) -> None: ...
+    newest_epoch: int
+    def __init__(self, incarnation: _Optional[str] = ..., name: _Optional[str] = ..., model: _Optional[str] = ..., page_size: _Optional[int] = ..., num_pages: _Optional[int] = ..., max_num_seqs: _Optional[int] = ..., held: _Optional[_Iterable[_Union[HeldJob, _Mapping]]] = ..., newest_epoch: _Optional[int] = ...) -> None: ...
 
 class Demand(_message.Message):
     __slots__ = ("num_sequences", "num_pages", "last_grant")
@@ -151,14 +153,16 @@ class Returned(_message.Message):
     def __init__(self, key: _Optional[_Union[JobKey, _Mapping]] = ..., grant: _Optional[_Union[GrantToken, _Mapping]] = ..., reason: _Optional[str] = ..., num_lost_attempts: _Optional[int] = ...) -> None: ...
 
 class Refused(_message.Message):
-    __slots__ = ("key", "grant", "conflict")
+    __slots__ = ("key", "grant", "conflict", "newest_epoch")
     KEY_FIELD_NUMBER: _ClassVar[int]
     GRANT_FIELD_NUMBER: _ClassVar[int]
     CONFLICT_FIELD_NUMBER: _ClassVar[int]
+    NEWEST_EPOCH_FIELD_NUMBER: _ClassVar[int]
     key: JobKey
     grant: GrantToken
     conflict: bool
-    def __init__(self, key: _Optional[_Union[JobKey, _Mapping]] = ..., grant: _Optional[_Union[GrantToken, _Mapping]] = ..., conflict: bool = ...) -> None: ...
+    newest_epoch: int
+    def __init__(self, key: _Optional[_Union[JobKey, _Mapping]] = ..., grant: _Optional[_Union[GrantToken, _Mapping]] = ..., conflict: bool = ..., newest_epoch: _Optional[int] = ...) -> None: ...
 
 class Welcome(_message.Message):
     __slots__ = ("epoch", "lease_seconds")

@@ -46,7 +46,12 @@ def worker_message_to_wire(message: core.WorkerMessage) -> pb.WorkerMessage:
                 )
             )
         case core.Refused():
-            refused = pb.Refused(key=_key(message.key), grant=_token(message.grant), conflict=message.conflict)
+            refused = pb.Refused(
+                key=_key(message.key),
+                grant=_token(message.grant),
+                conflict=message.conflict,
+                newest_epoch=message.newest_epoch,
+            )
             return pb.WorkerMessage(refused=refused)
 
 
@@ -82,6 +87,7 @@ def _hello_to_wire(hello: core.Hello) -> pb.Hello:
         num_pages=hello.num_pages,
         max_num_seqs=hello.max_num_seqs,
         held=[pb.HeldJob(key=_key(job.key), grant=_token(job.grant), started=job.started) for job in hello.held],
+        newest_epoch=hello.newest_epoch,
     )
 
 
@@ -141,7 +147,7 @@ def worker_message_from_wire(wire: pb.WorkerMessage) -> core.WorkerMessage:
             return core.Returned(key, grant, wire.returned.reason, wire.returned.num_lost_attempts)
         case "refused":
             key, grant = _job_from_wire(wire.refused.key, wire.refused.grant)
-            return core.Refused(key, grant, wire.refused.conflict)
+            return core.Refused(key, grant, wire.refused.conflict, wire.refused.newest_epoch)
     raise LeaseError("a worker's message of an unknown kind: the worker may be newer than this queue")
 
 
@@ -187,6 +193,7 @@ def _hello_from_wire(hello: pb.Hello) -> core.Hello:
         num_pages=hello.num_pages,
         max_num_seqs=hello.max_num_seqs,
         held=tuple(core.HeldJob(*_job_from_wire(job.key, job.grant), job.started) for job in hello.held),
+        newest_epoch=hello.newest_epoch,
     )
 
 

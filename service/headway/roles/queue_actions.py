@@ -23,7 +23,7 @@ from headway.broker.log_end import EndOutcome, EndResult, append_end
 from headway.broker.log_store import JobLogs
 from headway.broker.troubles import Troubles
 from headway.core.job import JobKey
-from headway.core.lease_actions import Action, CancelAnswer, Drop, Send, Settle, WriteDead, WriteEnd
+from headway.core.lease_actions import Action, CancelAnswer, Drop, GiveWay, Send, Settle, WriteDead, WriteEnd
 from headway.core.leases import Leases
 from headway.core.queued_job import QueuedJob
 from headway.core.records import End, Timings
@@ -80,6 +80,8 @@ class QueueActions:
                     self._chain(job, "end", partial(self._write_end, action))
                 case WriteDead(_, job):
                     self._chain(job, "bury", partial(self._write_dead, action))
+                case GiveWay(to):
+                    self._supervisor.spawn("give way", self._proof.give_way(to))
                 case CancelAnswer():
                     waiting = self._cancels.pop(action.key, None)
                     if waiting is not None and not waiting.done():

@@ -207,7 +207,7 @@ class WorkerJobs:
         except Fenced as exc:
             log.warning("%s", exc, extra=job_fields(key))
             self._leave(run)
-            self._say(self._leases.refused(key, conflict=isinstance(exc, LogConflict)))
+            self._say(self._leases.refused(key, isinstance(exc, LogConflict), _epoch_of(run.writer.state)))
         except LogIncomplete as exc:
             log.error("%s", exc, extra=job_fields(key))
             self._leave(run)
@@ -307,3 +307,8 @@ class WorkerJobs:
         if message is not None:
             self._to_leader(message)
             self._has_left.set()
+
+
+def _epoch_of(state: LogState) -> int:
+    """Of the newest grant in the log; 0: there is none."""
+    return 0 if state.grant is None else state.grant.epoch

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from headway.core.job import FinishReason
-from headway.core.lease_messages import Demand, Ended, HeldJob, Recall, Returned, Welcome
+from headway.core.lease_actions import GiveWay
+from headway.core.lease_messages import Demand, Ended, HeldJob, Recall, Refused, Returned, Welcome
 from headway.core.lease_terms import LeaseTerms
 from headway.core.records import GrantToken
 from headway.core.status import LastSeen
@@ -217,3 +218,23 @@ def test_nothing_is_recalled_while_jobs_wait(leader, uneven, hello, book):
     leader.add(num_prompt_tokens=50 * 16)
     assert leader.num_waiting == 1
     assert not book.messages(leader.tick(5.0), Recall)
+
+
+# -- an epoch that was lost ------------------------------------------------------------------------------------------
+
+
+def test_a_leader_gives_way_to_an_epoch_that_a_worker_has_heard_of(make_leader, hello, book):
+    """It is a former leader, or the bucket of the epochs was lost: its grants would be refused for ever."""
+    leader = make_leader(epoch=3)
+    leader.add("a")
+    _, actions = leader.connect(hello(newest_epoch=5), demand=0)
+    assert actions == [GiveWay(to=5)]
+    _, actions = leader.connect(hello("w2", newest_epoch=3))
+    assert book.grants(actions)
+
+
+def test_a_leader_gives_way_to_an_epoch_that_stands_in_a_log(leader, granted):
+    stream, grant = granted
+    actions = leader.receive(stream, Refused(grant.key, grant.token, conflict=False, newest_epoch=7))
+    assert GiveWay(to=7) in actions
+    assert (leader.num_leased, leader.num_waiting) == (0, 1)

@@ -145,3 +145,10 @@ def test_a_new_engines_pages_are_said_in_the_next_hello(leases):
     leases.engine_restarted(replace(FACTS, num_pages=50))
     assert leases.hello().num_pages == 50
     assert leases.demand(stats()).num_pages == 50
+
+
+def test_a_worker_says_of_which_epoch_it_has_heard(leases):
+    assert leases.hello().newest_epoch == 0
+    leases.welcome(Welcome(5, 15.0))
+    assert not leases.welcome(Welcome(4, 15.0))
+    assert leases.hello().newest_epoch == 5

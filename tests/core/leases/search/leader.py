@@ -7,6 +7,7 @@ real clocks could give, and more.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from headway.core.job import FinishReason, JobKey
 from headway.core.lease_actions import Action, CancelAnswer, DeadReason, Drop, Send, Settle, WriteDead, WriteEnd
@@ -31,8 +32,8 @@ class DropStream:
     """The leader closes the stream."""
 
 
-Out = tuple[str, LeaderMessage | DropStream]
-"""Stream and message."""
+Out = tuple[Any, LeaderMessage | DropStream]
+"""Stream (by name here, where the real ones have numbers) and message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +80,13 @@ class LeaderProcess:
     def publish(self, key: JobKey) -> list[Out]:
         return self._carry_out(self.leases.add(MODEL, queued(key), NOW))
 
-    def hear(self, stream: str, message: WorkerMessage) -> list[Out]:
+    def hear(self, stream: Any, message: WorkerMessage) -> list[Out]:
         if isinstance(message, Hello):
-            return self._carry_out(self.leases.connect(stream, message, NOW))  # type: ignore[arg-type]
-        return self._carry_out(self.leases.receive(stream, message, NOW))  # type: ignore[arg-type]
+            return self._carry_out(self.leases.connect(stream, message, NOW))
+        return self._carry_out(self.leases.receive(stream, message, NOW))
 
-    def lose_stream(self, stream: str) -> list[Out]:
-        return self._carry_out(self.leases.disconnect(stream, NOW))  # type: ignore[arg-type]
+    def lose_stream(self, stream: Any) -> list[Out]:
+        return self._carry_out(self.leases.disconnect(stream, NOW))
 
     def miss(self, incarnation: str) -> list[Out]:
         """The worker was silent for the length of a lease."""
@@ -129,9 +130,9 @@ class LeaderProcess:
         for action in actions:
             match action:
                 case Send(stream, message):
-                    outs.append((stream, message))  # type: ignore[arg-type]
+                    outs.append((stream, message))
                 case Drop(stream):
-                    outs.append((stream, DropStream()))  # type: ignore[arg-type]
+                    outs.append((stream, DropStream()))
                 case WriteEnd(job, reason):
                     self.work.setdefault(job.key, []).append(Work(reason))
                 case Settle(job):

@@ -49,8 +49,8 @@ def canonical(value: Any, seen: dict[int, int] | None = None) -> Hashable:
 
 
 def _canonical_object(value: Any, seen: dict[int, int]) -> Hashable:
-    kind = type(value)
-    if not (is_dataclass(kind) and kind.__dataclass_params__.frozen):  # type: ignore[attr-defined]
+    kind: Any = type(value)
+    if not (is_dataclass(kind) and kind.__dataclass_params__.frozen):
         if id(value) in seen:
             return ("again", seen[id(value)])
         seen[id(value)] = len(seen)
