@@ -40,11 +40,11 @@ class Study:
 
 
 STUDIES = (
-    Study("first-token", 0.5, module="loadtest.first_token"),
+    Study("first-token", 0.7, module="loadtest.first_token"),
     *(Study(f"decode-{size}", 0.7, decodes=size) for size in DECODE_SIZES),
     Study("path", 2.5, ("--target", "nats", "--runs", "5"), ("engine",)),
     Study("vllm", 8.0, ("--arrivals", "poisson", "--load", "0.6"), ("vllm",)),
-    Study("llamacpp", 10.0, (), ("llamacpp", "llamacpp:16", "llamacpp:q8_0", "llamacpp:file")),
+    Study("llamacpp", 9.0, (), ("llamacpp", "llamacpp:16", "llamacpp:q8_0", "llamacpp:q8_0:16")),
     Study("transformers", 7.0, (), ("transformers", "transformers:static")),
 )
 

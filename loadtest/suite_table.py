@@ -30,7 +30,7 @@ THROUGHPUT_AIMS = {
     "llamacpp": Aim(4.0, True),
     "llamacpp:16": Aim(4.0, True),
     "llamacpp:q8_0": Aim(1.5, True),
-    "llamacpp:file": Aim(1.5, True),
+    "llamacpp:q8_0:16": Aim(1.5, True),
 }
 PATH_AIM = Aim(0.95, True)
 TPOT_AIM = Aim(0.7, False)

@@ -62,7 +62,7 @@ class Turns:
     say: Say
 
     def take(self, num_rounds: int) -> Measured:
-        """Raises `BenchError` if a system does not answer."""
+        """Raises `BenchError` if a system does not answer, or completes nothing: there would be nothing to compare."""
         measured = Measured()
         for number in range(1, num_rounds + 1):
             self.say(f"round {number} of {num_rounds}")
@@ -89,13 +89,13 @@ class Turns:
     def _run(self, name: str, arrivals: Arrivals, rate: float | None) -> Run:
         due_at = arrival_times(self.requests, arrivals, rate)
         run = {"rate": rate, **build_report(self.systems[name].run(self.requests, due_at))}
+        if not run["num_completed"]:
+            raise BenchError(f"{name} completed none of the requests: {dict(run['finish_reasons'])}")
         how = "all at once" if rate is None else f"{rate:.2f} requests/s"
         self.say(f"  {name}, {how}: {run['output_tokens_per_s']:.1f} output tokens/s")
         return run
 
 
 def capacity(burst: Mapping[str, Any]) -> float:
-    """Requests per second that a system got through when it had them all. Raises `BenchError` if that is none."""
-    if not burst["num_completed"]:
-        raise BenchError("no request of the burst that measures capacity was completed")
+    """Requests per second that a system got through when it had them all."""
     return float(burst["num_completed"] / burst["duration_seconds"])

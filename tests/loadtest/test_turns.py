@@ -11,7 +11,7 @@ from headway.core.job import FinishReason
 from loadtest.errors import BenchError
 from loadtest.recording import Recording, StepLog, Timeline
 from loadtest.requests import Arrivals, Request
-from loadtest.turns import HEADWAY, Schedule, Turns, capacity
+from loadtest.turns import HEADWAY, Schedule, Turns
 
 REQUESTS = tuple(Request((1, 2), num_output_tokens=1, gap=gap) for gap in (1.0, 2.0, 1.0))
 
@@ -24,6 +24,7 @@ class Paced:
     seconds: float
     turns: list[str]
     due_at: list[list[float]] = field(default_factory=list)
+    reason: FinishReason = FinishReason.LENGTH
 
     def run(self, requests: Sequence[Request], due_at: Sequence[float]) -> Recording:
         self.turns.append(self.name)
@@ -33,7 +34,7 @@ class Paced:
         for line in timelines:
             now = max(now, line.due_at) + self.seconds
             line.receive(1, now)
-            line.end(FinishReason.LENGTH, now)
+            line.end(self.reason, now)
         return Recording(timelines, StepLog(), {})
 
 
@@ -69,6 +70,8 @@ def test_a_load_is_taken_from_a_burst_of_the_same_round_and_headway_gets_both_ra
     assert measured.bursts[HEADWAY][0]["rate"] is None
 
 
-def test_a_system_that_completed_nothing_has_no_capacity():
-    with pytest.raises(BenchError, match="no request"):
-        capacity({"num_completed": 0, "duration_seconds": 0.0})
+def test_a_system_that_completes_nothing_is_an_error_with_its_reasons():
+    turns, _, theirs, _ = turns_of(Schedule())
+    theirs.reason = FinishReason.REJECTED
+    with pytest.raises(BenchError, match=r"vllm completed none of the requests: \{'rejected': 3\}"):
+        turns.take(1)
