@@ -16,7 +16,7 @@ def compare(ours: Sequence[Mapping[str, Any]], theirs: Sequence[Mapping[str, Any
     ratios = {THROUGHPUT: [our[THROUGHPUT] / their[THROUGHPUT] for our, their in pairs]}
     for key in LATENCIES:
         ratios[key] = [our[key]["mean"] / their[key]["mean"] for our, their in pairs if our[key] and their[key]]
-    return {key: _spread(values) for key, values in ratios.items() if values}
+    return {key: spread(values) for key, values in ratios.items() if values}
 
 
 def median_run(runs: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
@@ -29,7 +29,7 @@ def comparison_text(peer: str, ratios: Mapping[str, Mapping[str, float]]) -> str
     return f"headway / {peer}: " + ", ".join(figures)
 
 
-def _spread(values: Sequence[float]) -> dict[str, float]:
+def spread(values: Sequence[float]) -> dict[str, float]:
     return {"median": statistics.median(values), "min": min(values), "max": max(values)}
 
 

@@ -25,7 +25,7 @@ from headway.engine.attention import ATTENTION_NAME
 from headway.engine.config import AutoOrOff, Device, DType, EngineConfig, Quantization
 from headway.engine.gguf import publish_folder
 from headway.engine.int8_linear import Int8Linear
-from headway.engine.linears import Rewrite
+from headway.engine.linears import Rewrite, weight_bytes
 from headway.engine.load import LayerShape, LoadedModel, cache_folder, load_model, prepare
 from headway.engine.native.kernels import use_native_kernels
 from headway.engine.native_linear import NativeLinear
@@ -99,10 +99,6 @@ def kernels() -> None:
         pytest.skip("there is no compiler")
 
 
-def weight_bytes(loaded: LoadedModel) -> int:
-    return sum(tensor.nbytes for tensor in [*loaded.model.parameters(), *loaded.model.buffers()])
-
-
 @pytest.mark.usefixtures("kernels")
 def test_int8_weights_take_a_byte_each_and_the_others_are_gone(tiny_llama: Path) -> None:
     plain, quantised = load(tiny_llama, pack_weights=AutoOrOff.OFF), load(tiny_llama, quantization=Quantization.INT8)
@@ -113,7 +109,7 @@ def test_int8_weights_take_a_byte_each_and_the_others_are_gone(tiny_llama: Path)
     )
     assert not any(isinstance(module, nn.Linear) for module in quantised.model.modules())
     assert any(isinstance(module, Int8Linear) for module in quantised.model.modules())
-    assert weight_bytes(quantised) == weight_bytes(plain) - 4 * num_weights + num_weights + 4 * num_outputs
+    assert weight_bytes(quantised.model) == weight_bytes(plain.model) - 4 * num_weights + num_weights + 4 * num_outputs
 
 
 @pytest.mark.usefixtures("kernels")
