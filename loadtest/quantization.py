@@ -61,7 +61,7 @@ def measure(config: EngineConfig, texts: Sequence[Path], sizes: Sequence[int]) -
     from headway.engine.load import load_model
 
     models = {kind: load_model(replace(config, quantization=kind), _say) for kind in Quantization}
-    scheduling = SchedulerConfig(max_num_seqs=max(*sizes, 64), prefix_sharing=PrefixSharing.OFF)
+    scheduling = SchedulerConfig(max_num_seqs=max([64, *sizes]), prefix_sharing=PrefixSharing.OFF)
     engines = {kind: assemble(loaded, config, scheduling, _say) for kind, loaded in models.items()}
     return {
         "model": config.model,
@@ -150,7 +150,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--model", default=EngineConfig().model, help="as for headway worker")
     parser.add_argument("--dtype", type=DType, default=DType.AUTO, help="of what is not in int8")
     parser.add_argument("--text", type=Path, nargs="+", default=[DEFAULT_TEXT], help="files in plain text")
-    parser.add_argument("--sizes", type=int, nargs="+", default=[1, 16, 64], help="sequences in a decode step")
+    parser.add_argument("--sizes", type=int, nargs="*", default=[1, 16, 64], help="sequences in a decode step")
     parser.add_argument("--threads", type=int, default=None, help="default: torch's own choice")
     parser.add_argument("--cache-folder", default=None)
     parser.add_argument("--json", type=Path, default=None, help="where to write the report")
