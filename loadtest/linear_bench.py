@@ -1,4 +1,5 @@
-"""How fast the packed linear layers are: ours beside oneDNN's, alternating, and both beside the machine's floor.
+"""How fast the packed linear layers are: ours in bfloat16 and int8 beside oneDNN's in bfloat16, alternating, and all
+beside the machine's floor for bfloat16.
 
     python -m loadtest.linear_bench --rows 1 16 64 --repeats 7
 
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -20,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from headway.engine.huge_pages import move_to_huge_pages
+from headway.engine.int8_linear import Int8Linear
 from headway.engine.native.kernels import use_native_kernels
 from headway.engine.native_linear import NativeLinear
 from headway.engine.packed_linear import PackedLinear
@@ -48,6 +50,14 @@ SMOLLM2 = (
     Shape("down", 1536, 576, LAYERS),
     Shape("head", 576, 49152, 1),
 )
+
+KINDS: dict[str, Callable[[Tensor, None], nn.Module]] = {
+    "ours": NativeLinear,
+    "int8": Int8Linear,
+    "oneDNN": PackedLinear,
+}
+REFERENCE = "ours"
+"""What the times of the others are divided by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,15 +102,15 @@ def compare(stacks: Sequence[Stack], rows: int, repeats: int) -> list[dict[Shape
     ]
 
 
-def report(rows: int, ours: dict[Shape, float], theirs: dict[Shape, float], machine: Machine) -> None:
+def report(rows: int, times: Mapping[str, Mapping[Shape, float]], machine: Machine) -> None:
     floors = {shape: machine.floor(shape, rows) for shape in SMOLLM2}
-    lines = [(shape.name, ours[shape], theirs[shape], floors[shape]) for shape in SMOLLM2]
-    lines.append(("all", sum(ours.values()), sum(theirs.values()), sum(floors.values())))
-    for name, our, their, floor in lines:
-        print(
-            f"{rows:4} rows  {name:8}{our * 1e3:8.2f} ms  oneDNN{their * 1e3:8.2f} ms  ours/oneDNN {our / their:5.2f}"
-            f"  floor{floor * 1e3:7.2f} ms, {floor / our:4.0%} reached"
+    for shapes, name in [*(((shape,), shape.name) for shape in SMOLLM2), (SMOLLM2, "all")]:
+        sums = {kind: sum(seconds[shape] for shape in shapes) for kind, seconds in times.items()}
+        floor = sum(floors[shape] for shape in shapes)
+        columns = "".join(
+            f"  {kind}{seconds * 1e3:8.2f} ms ({seconds / sums[REFERENCE]:4.2f})" for kind, seconds in sums.items()
         )
+        print(f"{rows:4} rows  {name:8}{columns}  floor{floor * 1e3:7.2f} ms")
 
 
 @torch.inference_mode()
@@ -115,15 +125,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         torch.set_num_threads(options.threads)
     if not use_native_kernels(options.cache_folder, print):
         parser.exit(1, "there is no native kernel\n")
-    stacks = [Stack(NativeLinear), Stack(PackedLinear)]
+    stacks = [Stack(build) for build in KINDS.values()]
     machine = Machine(read_rate(), matrix_rate(torch.bfloat16))
     print(
         f"{torch.get_num_threads()} threads, read {machine.read_bytes / 1e9:.1f} GB/s, "
         f"multiply {machine.operations / 1e9:.0f} GFLOP/s"
     )
     for rows in options.rows:
-        ours, theirs = compare(stacks, rows, options.repeats)
-        report(rows, ours, theirs, machine)
+        times = compare(stacks, rows, options.repeats)
+        report(rows, dict(zip(KINDS, times, strict=True)), machine)
 
 
 if __name__ == "__main__":

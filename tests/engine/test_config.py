@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from headway.core.errors import SettingError
-from headway.engine.config import EngineConfig, parse_memory
+from headway.engine.config import AutoOrOff, EngineConfig, Quantization, parse_memory
 
 
 @pytest.mark.parametrize(
@@ -39,9 +39,17 @@ def test_memory_is_written_in_bytes_or_with_a_unit(text: str, expected: int) -> 
         ("dtype", "int8"),
         ("pack_weights", "on"),
         ("native_kernels", "on"),
+        ("quantization", "int4"),
     ],
 )
 def test_a_setting_that_cannot_hold_is_named(setting: str, value: Any) -> None:
     with pytest.raises(SettingError) as caught:
         EngineConfig(**{setting: value})
+    assert caught.value.setting == setting
+
+
+@pytest.mark.parametrize("setting", ["pack_weights", "native_kernels"])
+def test_what_int8_needs_cannot_be_off_with_it(setting: str) -> None:
+    with pytest.raises(SettingError, match="or quantization off") as caught:
+        EngineConfig(quantization=Quantization.INT8, **{setting: AutoOrOff.OFF})
     assert caught.value.setting == setting

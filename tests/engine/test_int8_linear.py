@@ -1,5 +1,5 @@
-"""The op ``headway::linear_int8`` against float64 of the same quantised numbers, in plain torch and on every instruction
-set that this CPU can run."""
+"""The op ``headway::linear_int8`` against float64 of the same quantised numbers, in plain torch and on every
+instruction set that this CPU can run."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from headway.engine.config import EngineConfig
+from headway.engine.int8_linear import Int8Linear
 from headway.engine.linears import Rewrite, rewrite_linears
 from headway.engine.load import cache_folder
 from headway.engine.merged_linear import LinearPart
@@ -73,6 +74,20 @@ def test_packing_is_as_exact_as_the_plain_layers(kind: str, layer: str) -> None:
         reference = logits(exact, num_tokens)
         allowed = 3 * (logits(plain, num_tokens).double() - reference).norm() + 1e-6 * reference.norm()
         assert (logits(packed, num_tokens).double() - reference).norm() <= allowed
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_int8_comes_close_on_every_architecture(kind: str) -> None:
+    if not use_native_kernels(cache_folder(EngineConfig()), print):
+        pytest.skip("there is no compiler")
+    plain = make_model(kind, torch.float32)
+    quantised = copy.deepcopy(plain)
+    assert rewrite(quantised, Int8Linear).num_linears >= 1
+    for num_tokens in LENGTHS:
+        reference = logits(plain, num_tokens)
+        assert (logits(quantised, num_tokens) - reference).norm() <= 0.15 * reference.norm(), (
+            "more than a few experts that were chosen otherwise"
+        )
 
 
 def test_the_plain_weights_are_gone() -> None:

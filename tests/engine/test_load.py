@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 from transformers import (
     AutoModelForCausalLM,
     BloomConfig,
@@ -19,10 +20,14 @@ from transformers import (
 
 from headway.core.errors import SettingError
 from headway.engine import gguf, hub
+from headway.engine import load as load_module
 from headway.engine.attention import ATTENTION_NAME
-from headway.engine.config import AutoOrOff, Device, DType, EngineConfig
+from headway.engine.config import AutoOrOff, Device, DType, EngineConfig, Quantization
 from headway.engine.gguf import publish_folder
-from headway.engine.load import LayerShape, LoadedModel, load_model, prepare
+from headway.engine.int8_linear import Int8Linear
+from headway.engine.linears import Rewrite, weight_bytes
+from headway.engine.load import LayerShape, LoadedModel, cache_folder, load_model, prepare
+from headway.engine.native.kernels import use_native_kernels
 from headway.engine.native_linear import NativeLinear
 from headway.engine.packed_linear import PackedLinear, can_pack
 
@@ -86,6 +91,40 @@ def test_no_weight_stays_in_the_checkpoint_s_file_once_they_are_packed(tiny_llam
     if not mapped.exists():
         pytest.skip("Linux only")
     assert str(tiny_llama) not in mapped.read_text()
+
+
+@pytest.fixture
+def kernels() -> None:
+    if not use_native_kernels(cache_folder(EngineConfig()), print):
+        pytest.skip("there is no compiler")
+
+
+@pytest.mark.usefixtures("kernels")
+def test_int8_weights_take_a_byte_each_and_the_others_are_gone(tiny_llama: Path) -> None:
+    plain, quantised = load(tiny_llama, pack_weights=AutoOrOff.OFF), load(tiny_llama, quantization=Quantization.INT8)
+    linears = [module for module in plain.model.modules() if isinstance(module, nn.Linear)]
+    num_weights, num_outputs = (
+        sum(layer.weight.numel() for layer in linears),
+        sum(layer.out_features for layer in linears),
+    )
+    assert not any(isinstance(module, nn.Linear) for module in quantised.model.modules())
+    assert any(isinstance(module, Int8Linear) for module in quantised.model.modules())
+    assert weight_bytes(quantised.model) == weight_bytes(plain.model) - 4 * num_weights + num_weights + 4 * num_outputs
+
+
+@pytest.mark.usefixtures("kernels")
+def test_int8_is_refused_for_a_type_that_it_does_not_go_with(tiny_llama: Path) -> None:
+    with pytest.raises(SettingError, match="not with float64; set dtype") as caught:
+        load(tiny_llama, dtype=DType.FLOAT64, quantization=Quantization.INT8)
+    assert caught.value.setting == "quantization"
+
+
+@pytest.mark.usefixtures("kernels")
+def test_int8_is_refused_where_the_model_s_code_minds(tiny_llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(load_module, "rewrite_linears", lambda *_: Rewrite(obstacle="it reads a weight"))
+    with pytest.raises(SettingError, match="it reads a weight") as caught:
+        load(tiny_llama, quantization=Quantization.INT8)
+    assert caught.value.setting == "quantization"
 
 
 @pytest.mark.parametrize(("setting", "expected"), [(None, 256), (100, 100), (1000, 256)])

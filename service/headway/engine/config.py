@@ -75,8 +75,8 @@ class EngineConfig:
     """auto rearranges the weights of linear layers for an x86 CPU (bfloat16, float32) and merges layers that share
     their input. A head that is tied to the embeddings then has a copy of its own. off leaves the model as loaded."""
     quantization: Quantization = Quantization.OFF
-    """int8 keeps the weights of linear layers in one byte each, on a CPU: half the memory of bfloat16 and shorter steps,
-    for answers that differ from the model's own now and then. off keeps them as they are."""
+    """int8 keeps the weights of linear layers in one byte each, on a CPU: half the memory of bfloat16 and shorter
+    steps, for answers that differ from the model's own now and then. off keeps them as they are."""
     native_kernels: AutoOrOff = AutoOrOff.AUTO
     """auto compiles the CPU's kernels (attention, linear layers) on first use (some seconds, kept in the cache folder)
     and does without where there is no C++ compiler; off always does, with attention several times slower."""
@@ -102,7 +102,10 @@ class EngineConfig:
             value = getattr(self, setting)
             _require(value in set(AutoOrOff), setting, value, f"use {' or '.join(AutoOrOff)}")
         _require(
-            self.quantization in set(Quantization), "quantization", self.quantization, f"use {' or '.join(Quantization)}"
+            self.quantization in set(Quantization),
+            "quantization",
+            self.quantization,
+            f"use {' or '.join(Quantization)}",
         )
         if self.quantization is Quantization.INT8:
             for setting in ("pack_weights", "native_kernels"):

@@ -9,11 +9,11 @@
     output         [..., out_features]      of the input's type, rounded once
 
 Both factors are multiples of a step that makes the largest of them 127. Weights have a step per output column, found
-once; inputs have a step per 64 of a row, found in every call. One step per row, as is common (Dettmers et al., LLM.int8(),
-2022, section 2.1), loses four times as much: language models have outliers in a few inputs, which would make the step
-long for all (docs/engine.md has the figures). A row's steps depend on nothing but the row, a group's sum is exact, and
-groups are summed in order, so a token's result does not depend on who shares its batch. A row with anything that is no
-finite number gives NaN.
+once; inputs have one per 64 of a row, found in every call. A single step per row, as is common (Dettmers et al.,
+LLM.int8(), 2022, section 2.1), loses four times as much: language models have outliers in a few inputs, which make it
+long for all the others (docs/engine.md has the figures). A row's steps depend on nothing but the row, a group's sum is
+exact, and groups are summed in order, so a token's result does not depend on who shares its batch. A row with anything
+that is no finite number gives NaN.
 
 Weights are stored 128 too large, because the instruction for int8 (VPDPBUSD: four products per lane) takes one operand
 without a sign. A block holds 32 output columns, the weights of four inputs side by side.
@@ -118,8 +118,8 @@ def has_int8_kernel() -> bool:
 
 
 class Int8Linear(nn.Module):
-    """``input`` [..., in_features] to [..., out_features] in bfloat16 or float32, instead of the `torch.nn.Linear` whose
-    weight it takes. There is no plain weight, nothing to train and nothing to save."""
+    """``input`` [..., in_features] to [..., out_features] in bfloat16 or float32, in place of the `torch.nn.Linear`
+    whose weight it takes. There is no plain weight, nothing to train and nothing to save."""
 
     packed_weight: Tensor
     scales: Tensor

@@ -47,6 +47,17 @@ def rewrite_linears(model: nn.Module, forward: Callable[[], object], build: Buil
     return rewrite
 
 
+def weight_bytes(model: nn.Module) -> int:
+    """What all tensors of a model take, those that packed layers keep for themselves included."""
+    tensors = {
+        id(value): value
+        for module in model.modules()
+        for value in (*module._parameters.values(), *module._buffers.values(), *vars(module).values())
+        if isinstance(value, Tensor)
+    }
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+
+
 class _StandIn(nn.Module):
     """Computes what its layer computes, but hides the weight and gives rows that are not contiguous."""
 

@@ -38,7 +38,7 @@ from headway.engine.gguf import converted_folder
 from headway.engine.hub import announce_download
 from headway.engine.huge_pages import move_to_huge_pages
 from headway.engine.linear_choice import choose_int8, choose_linear
-from headway.engine.linears import BuildLinear, rewrite_linears
+from headway.engine.linears import BuildLinear, rewrite_linears, weight_bytes
 from headway.engine.native.kernels import use_native_kernels
 
 Progress = Callable[[str], None]
@@ -278,9 +278,8 @@ def _pack_weights(model: PreTrainedModel, build: BuildLinear, progress: Progress
         return rewrite.obstacle or "it calls no linear layers"
     # Also because checkpoints are mapped, not read: all of a file counts as ours as long as one tensor lies in it.
     move_to_huge_pages([*model.parameters(), *model.buffers()])
-    size = sum(tensor.nbytes for tensor in [*model.parameters(), *model.buffers()])
     progress(
         f"packed the weights of {rewrite.num_linears} linear layers, {rewrite.num_merged} of them merged; "
-        f"all weights take {size / 1e6:.0f} MB"
+        f"all weights take {weight_bytes(model) / 1e6:.0f} MB"
     )
     return None
