@@ -35,9 +35,9 @@ from headway.core.scheduler_config import PrefixSharing, SchedulerConfig
 from headway.engine.config import DType, EngineConfig, Quantization
 from headway.engine.process import child_environment
 from loadtest.comparison import spread
+from loadtest.errors import BenchError
 from loadtest.machine import describe_machine
 from loadtest.requests import Request, load_workload
-from loadtest.systems import BenchError
 
 if TYPE_CHECKING:
     from headway.engine.engine import Engine
