@@ -4,6 +4,7 @@ Rules as in https://kubernetes.io/docs/concepts/services-networking/network-poli
 for a direction may do what one of those policies allows; one that none selects may do everything.
 """
 
+import itertools
 import json
 
 import pytest
@@ -24,7 +25,7 @@ def selects(selector, labels):
     return selector.get("matchLabels", {}).items() <= labels.items()
 
 
-def is_let(rendered, direction, labels, peer, port):
+def is_let(rendered, direction, labels, peer, port, protocol):
     key = {"Ingress": ("ingress", "from"), "Egress": ("egress", "to")}[direction]
     policies = [
         item["spec"]
@@ -32,20 +33,20 @@ def is_let(rendered, direction, labels, peer, port):
         if direction in item["spec"]["policyTypes"] and selects(item["spec"]["podSelector"], labels)
     ]
     rules = [rule for policy in policies for rule in policy.get(key[0], [])]
-    return not policies or any(fits(rule, key[1], peer, port) for rule in rules)
+    return not policies or any(fits(rule, key[1], peer, port, protocol) for rule in rules)
 
 
-def fits(rule, side, peer, port):
+def fits(rule, side, peer, port, protocol):
     peers = rule.get(side) or []
     is_peer = not peers or any(selects(item["podSelector"], peer) for item in peers if "podSelector" in item)
-    return is_peer and port in [item["port"] for item in rule["ports"]]
+    return is_peer and (port, protocol) in [(item["port"], item.get("protocol", "TCP")) for item in rule["ports"]]
 
 
-def reaches(rendered, source, target, port):
+def reaches(rendered, source, target, port, protocol="TCP"):
     """By the names of what makes their pods; None is somewhere outside the release."""
     source, target = (ANYWHERE if name is None else labels_of(rendered, name) for name in (source, target))
-    leaves = source is ANYWHERE or is_let(rendered, "Egress", source, target, port)
-    return leaves and (target is ANYWHERE or is_let(rendered, "Ingress", target, source, port))
+    leaves = source is ANYWHERE or is_let(rendered, "Egress", source, target, port, protocol)
+    return leaves and (target is ANYWHERE or is_let(rendered, "Ingress", target, source, port, protocol))
 
 
 QUEUE, WORKER, NATS, TEST = "headway-queue", "headway-worker-default", "headway-nats", "headway-generation"
@@ -59,7 +60,8 @@ def trial(render):
 def test_everybody_reaches_what_the_work_needs(trial):
     assert reaches(trial, WORKER, QUEUE, 4280)
     assert all(reaches(trial, name, NATS, 4222) for name in (QUEUE, WORKER, TEST))
-    assert all(reaches(trial, name, None, port) for name in (QUEUE, WORKER, TEST) for port in DNS)
+    for name, port, protocol in itertools.product((QUEUE, WORKER, TEST), DNS, ("UDP", "TCP")):
+        assert reaches(trial, name, None, port, protocol)
     assert all(reaches(trial, QUEUE, None, port) for port in API)
     assert reaches(trial, None, QUEUE, 10250), "the API server"
     assert all(reaches(trial, None, name, 9464) for name in (QUEUE, WORKER)), "Prometheus"
