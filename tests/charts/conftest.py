@@ -205,6 +205,11 @@ def matrix(render: Render) -> dict[str, Rendered]:
 
 
 @pytest.fixture(scope="session")
+def all_values() -> dict[str, dict[str, Any]]:
+    return MATRIX
+
+
+@pytest.fixture(scope="session")
 def refusal() -> Callable[..., str]:
     """What Helm says to values that it must refuse."""
 

@@ -96,6 +96,46 @@ def test_workers_and_the_test_pod_have_the_password_too(matrix):
         assert variables["HEADWAY_NATS_PASSWORD"] == {"name": "u", "key": "password"}
 
 
+def identity(rendered, name):
+    """What a pod shows to NATS: the Secrets that it mounts or reads, and its inbox prefix."""
+    pod = dict(rendered.pods())[name]
+    volumes = [volume for volume in pod["volumes"] if volume["name"] == "nats"]
+    sources = [source["secret"]["name"] for volume in volumes for source in volume["projected"]["sources"]]
+    variables = {item["name"]: item for item in pod["containers"][0]["env"]}
+    user = variables.get("HEADWAY_NATS_USER", {}).get("valueFrom", {}).get("secretKeyRef", {}).get("name")
+    prefix = variables.get("HEADWAY_NATS_INBOX_PREFIX", {}).get("value")
+    if not name.endswith("-generation"):
+        prefix = rendered.settings(name)["broker"].get("nats_inbox_prefix")
+    return [*sources, *([user] if user else [])], prefix
+
+
+def test_each_role_may_have_a_user_of_its_own(matrix):
+    rendered = matrix["NATS that tells its users apart"]
+    assert identity(rendered, "headway-queue") == (["q"], "_INBOX_queue")
+    assert identity(rendered, "headway-worker-default") == (["w"], "_INBOX_worker")
+    assert identity(rendered, "headway-generation") == (["t"], "_INBOX_operator")
+
+
+def test_without_one_all_show_the_same(matrix):
+    rendered = matrix["NATS with credentials"]
+    names = [name for name, _ in rendered.pods()]
+    assert len(names) == 3
+    assert all(identity(rendered, name) == (["c"], None) for name in names)
+
+
+def test_the_test_pod_is_told_of_nats_in_words_that_the_command_takes(matrix):
+    for values, rendered in matrix.items():
+        for pod in rendered.of("Pod"):
+            (container,) = pod["spec"]["containers"]
+            given = {item["name"]: item.get("value", "something") for item in container["env"]}
+            told = {name: value for name, value in given.items() if name.startswith("HEADWAY_")}
+            broker = Settings.load({}, told, None).broker
+            mounts = [mount["mountPath"] for mount in container["volumeMounts"]]
+            files = [broker.nats_credentials_file, broker.nats_nkey_file, broker.nats_tls_ca_file]
+            assert all(file is None or file.startswith(tuple(mounts)) for file in files), values
+            assert broker.nats_url.startswith(("nats://", "tls://"))
+
+
 def test_a_policy_opens_the_ports_of_the_address(matrix):
     policy = matrix["NATS with credentials"].one("NetworkPolicy", "headway-queue")
     ports = [port["port"] for rule in policy["spec"]["egress"] for port in rule["ports"]]

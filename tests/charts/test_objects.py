@@ -82,6 +82,48 @@ def test_no_name_is_too_long_or_there_twice(matrix):
         assert max(map(len, values)) <= 63
 
 
+def keys(items, *names):
+    return [tuple(item.get(name) for name in names) for item in items]
+
+
+def test_no_list_holds_twice_what_the_api_server_merges_it_by(matrix):
+    """A server-side apply, which Helm 4 does, refuses it."""
+    for values, rendered in matrix.items():
+        for name, pod in rendered.pods():
+            (container,) = pod["containers"]
+            lists = [keys(container.get(field, []), "name") for field in ("env",)]
+            lists += [keys(container.get("ports", []), "containerPort", "protocol"), keys(pod["volumes"], "name")]
+            lists += [keys(container["volumeMounts"], "mountPath"), keys(pod.get("imagePullSecrets", []), "name")]
+            assert all(len(set(found)) == len(found) for found in lists), (values, name)
+            mounted = {mount["name"] for mount in container["volumeMounts"]}
+            assert {volume["name"] for volume in pod["volumes"]} <= mounted, (values, name)
+
+
+def test_variables_and_labels_of_ones_own_win_except_over_what_objects_are_found_by(matrix):
+    rendered = matrix["everything that may be added"]
+    (worker,) = [item for item in rendered.of("Deployment") if item["metadata"]["name"].endswith("default")]
+    template = worker["spec"]["template"]
+    variables = {item["name"]: item.get("value") for item in template["spec"]["containers"][0]["env"]}
+    assert (variables["HF_HOME"], variables["SSL_CERT_FILE"]) == ("/cache/hf", "/ca/ca.crt")
+    assert variables["TORCH_HOME"] == "/cache/torch"
+    assert worker["metadata"]["labels"]["app.kubernetes.io/part-of"] == "platform"
+    assert worker["spec"]["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+    assert template["metadata"]["labels"]["team"] == "c"
+
+
+def test_two_releases_in_one_namespace_have_nothing_in_common(render):
+    one, other = render(release="one", nats={"enabled": True}), render(release="two", nats={"enabled": True})
+    names = [{(item["kind"], item["metadata"]["name"]) for item in rendered.objects} for rendered in (one, other)]
+    assert not names[0] & names[1]
+    labels = [
+        item["spec"]["template"]["metadata"]["labels"] for item in other.of("Deployment") + other.of("StatefulSet")
+    ]
+    for item in one.objects:
+        selector = item.get("spec", {}).get("selector") or item.get("spec", {}).get("podSelector")
+        selector = selector and selector.get("matchLabels", selector)
+        assert not selector or not any(selector.items() <= found.items() for found in labels), item["metadata"]
+
+
 def test_everything_lies_in_the_namespace_of_the_release(matrix):
     cluster_wide = {"ClusterRole", "ClusterRoleBinding", "APIService"}
     for rendered in matrix.values():
@@ -91,4 +133,4 @@ def test_everything_lies_in_the_namespace_of_the_release(matrix):
                 assert namespace is None
             else:
                 assert namespace in (rendered.namespace, "kube-system"), item["metadata"]
-                assert namespace == "llm" or item["kind"] == "RoleBinding"
+                assert namespace == rendered.namespace or item["kind"] == "RoleBinding"

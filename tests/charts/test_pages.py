@@ -33,6 +33,11 @@ def test_every_file_of_the_commands_is_there(pages, chart):
     assert [name for name in named if not (chart.parents[1] / name).exists()] == []
 
 
+def test_the_grace_period_is_told_where_the_drain_is(pages, chart):
+    for text in (pages[0], (chart / "values.yaml").read_text()):
+        assert re.search(r"grace\s+(#\s+)?period (of the pods )?is 30 seconds longer", text)
+
+
 def test_every_preset_is_described(pages, chart):
     for path in (chart / "presets").glob("*.yaml"):
         assert f"`{path.stem}`" in pages[0]

@@ -2,6 +2,8 @@
 
 import pytest
 
+from headway.engine.process import TERMINATE_SECONDS
+from headway.roles.engine_host import STOP_SECONDS
 from headway.roles.worker import HAND_BACK_SECONDS
 
 
@@ -25,7 +27,9 @@ def test_a_pod_is_not_killed_before_it_has_drained_and_handed_back(matrix):
             spec = item["spec"]["template"]["spec"]
             if container(item)["name"] == "worker":
                 drain = rendered.settings(item["metadata"]["name"])["roles"]["drain_seconds"]
-                assert spec["terminationGracePeriodSeconds"] >= drain + HAND_BACK_SECONDS + 15
+                beyond = spec["terminationGracePeriodSeconds"] - drain
+                assert beyond >= HAND_BACK_SECONDS + STOP_SECONDS + TERMINATE_SECONDS
+                assert beyond == 30, "as docs/kubernetes.md and values.yaml say"
                 assert "lifecycle" not in container(item), "a hook would use up the time of the drain"
             else:
                 pause = container(item)["lifecycle"]["preStop"]["sleep"]["seconds"]

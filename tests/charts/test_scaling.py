@@ -48,6 +48,21 @@ def test_an_entry_may_be_scaled_in_its_own_way(render):
     ]
 
 
+def test_entries_that_serve_one_model_share_its_work(render):
+    def targets(**scaling):
+        entries = [
+            {"name": "a", "model": "m"},
+            {"name": "b", "servedName": "a", "model": "m"},
+            {"name": "c", "model": "m"},
+        ]
+        rendered = render(models=entries, autoscaling={"enabled": True, **scaling})
+        return [item["target"]["averageValue"] for item in external(rendered)]
+
+    assert targets() == ["1.4", "1.4", "0.7"]
+    assert targets(metric="headway_outstanding_jobs") == ["89", "89", "44"]
+    assert targets(target=0.5) == ["0.5", "0.5", "0.5"]
+
+
 def test_each_autoscaler_looks_at_the_deployment_of_its_entry(matrix):
     for rendered in matrix.values():
         deployments = {item["metadata"]["name"] for item in rendered.of("Deployment")}

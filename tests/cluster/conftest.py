@@ -64,12 +64,12 @@ def make_model(model: str = "default", waiting: int = 0, leased: int = 0, **fiel
         capacity=WorkerCapacity(100, 16),
         num_outstanding_pages=10 * (waiting + leased),
     )
-    return replace(status, **fields)  # type: ignore[arg-type]
+    return replace(status, **fields)  # type: ignore[arg-type]  # fields by name
 
 
 def make_worker(name: str, num_held_jobs: int = 0, **fields: object) -> WorkerStatus:
     worker = WorkerStatus(name, name, "default", True, WorkerCapacity(100, 16), 8, num_held_jobs, num_held_jobs, None)
-    return replace(worker, **fields)  # type: ignore[arg-type]
+    return replace(worker, **fields)  # type: ignore[arg-type]  # fields by name
 
 
 @dataclass

@@ -53,7 +53,7 @@ async def test_a_write_of_an_older_version_is_a_conflict(api, server):
 
 
 async def test_an_answer_that_is_none_is_no_answer(api, server):
-    server.objects["/api/v1/namespaces/ns/secrets/one"] = ["a", "list"]  # type: ignore[assignment]
+    server.objects["/api/v1/namespaces/ns/secrets/one"] = ["a", "list"]  # type: ignore[assignment]  # what no API should answer
     with pytest.raises(ApiUnavailable, match="it answered"):
         await api.secret("ns", "one")
 

@@ -50,7 +50,8 @@ workers:
 {{- $jobs | toJson -}}
 {{- end -}}
 
-{{/* What an entry is scaled by: `autoscaling` with the entry's own fields. Takes root and worker. */}}
+{{/* What an entry is scaled by: `autoscaling` with the entry's own fields. The metrics are those of a model; of several entries
+that serve one, each takes its part of them unless it is told a target. Takes root and worker. */}}
 {{- define "headway.scaling" -}}
 {{- $scaling := dict -}}
 {{- range $field := list "minReplicas" "maxReplicas" "metric" "target" -}}
@@ -59,12 +60,14 @@ workers:
 {{- $_ := set $scaling $field (ternary (index $.root.Values.autoscaling $field) $own (kindIs "invalid" $own)) -}}
 {{- end -}}
 {{- if kindIs "invalid" $scaling.target -}}
+{{- $parts := 0 -}}
+{{- range (include "headway.workers" .root | fromYaml).workers }}{{ if eq .servedName $.worker.servedName }}{{ $parts = add1 $parts }}{{ end }}{{ end -}}
 {{- if eq $scaling.metric "headway_workers_needed" -}}
-{{- $_ := set $scaling "target" 0.7 -}}
+{{- $_ := set $scaling "target" (divf (mul 7 $parts) 10) -}}
 {{- else if eq $scaling.metric "headway_backlog_tokens" -}}
 {{- fail "autoscaling.target: headway_backlog_tokens needs one: the tokens of backlog that one worker should have" -}}
 {{- else -}}
-{{- $_ := set $scaling "target" (max 1 (div (mul 7 (include "headway.maxNumSeqs" $ | int)) 10)) -}}
+{{- $_ := set $scaling "target" (max 1 (div (mul 7 $parts (include "headway.maxNumSeqs" $ | int)) 10)) -}}
 {{- end -}}
 {{- end -}}
 {{- toYaml $scaling -}}
