@@ -39,7 +39,7 @@ class MemoryWatch:
 
     async def run(self) -> None:
         while True:
-            for kind, pid in self._processes():
+            for kind, pid in await self._processes():
                 with suppress(OSError, StopIteration):  # it has just ended
                     self._lives.setdefault(pid, _Life(kind)).note(_resident_mib(pid))
             await asyncio.sleep(SAMPLE_SECONDS)
@@ -51,12 +51,14 @@ class MemoryWatch:
             growth[life.kind].append(life.last_mib - life.first_mib)
         return {kind: max(values) for kind, values in sorted(growth.items())}
 
-    def _processes(self) -> list[tuple[str, int]]:
+    async def _processes(self) -> list[tuple[str, int]]:
+        """An engine counts once its worker is ready: on a busy machine it may take long to load torch."""
         found = [] if self._fleet.nats.pid is None else [("nats", self._fleet.nats.pid)]
         for name, process in self._fleet.processes.items():
             if process.is_running:
                 found.append(("queue" if name.startswith("queue") else "worker", process.pid))
-                found += [("engine", pid) for pid in self._fleet.engines(name) if not name.startswith("queue")]
+                if not name.startswith("queue") and (await self._fleet.answers(name, "readiness")).ok:
+                    found += [("engine", pid) for pid in self._fleet.engines(name)]
         return found
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
@@ -18,6 +17,7 @@ from headway.broker.config import BrokerConfig
 from headway.broker.connection import connect
 from headway.broker.embedded import EmbeddedNats
 from headway.broker.errors import BrokerError, BrokerUnavailable, translated
+from loadtest.faults.ports import free_port
 
 NUM_NODES = 3
 READY_SECONDS = 60.0
@@ -127,8 +127,7 @@ def _config(name: str, port: int, routes: str) -> str:
 
 def _free_ports(count: int) -> list[int]:
     """The routes name each other's ports, so they must be known before any server runs."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [server.getsockname()[1] for server in sockets]
-    for server in sockets:
-        server.close()
-    return ports
+    ports: set[int] = set()
+    while len(ports) < count:
+        ports.add(free_port())
+    return list(ports)

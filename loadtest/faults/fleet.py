@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 import sys
 import urllib.request
 from collections.abc import AsyncIterator, Mapping
@@ -33,6 +32,7 @@ from headway.lease.config import LeaseConfig
 from headway.settings import Settings
 from headway.settings.roles import RolesConfig
 from loadtest.faults.joblogs import JobLogs, watch_logs
+from loadtest.faults.ports import free_port
 from loadtest.faults.probes import Answer, ask
 from loadtest.faults.process import Process, until
 from loadtest.faults.template import Template
@@ -222,9 +222,3 @@ def with_groups(settings: Settings, **groups: Groups) -> Settings:
 def _get(url: str) -> str:
     with urllib.request.urlopen(url, timeout=STATUS_SECONDS) as answer:
         return str(answer.read().decode())
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -67,10 +68,11 @@ async def test_a_proof_that_began_before_somebody_asked_does_not_count_for_him(
 ) -> None:
     confirm, begun, go_on = StateStore.confirm_epoch, asyncio.Event(), asyncio.Event()
 
-    async def confirm_slowly(self: StateStore, epoch: int) -> None:
-        await confirm(self, epoch)
+    async def confirm_slowly(self: StateStore, *arguments: Any) -> int:
+        revision = await confirm(self, *arguments)
         begun.set()
         await go_on.wait()
+        return revision
 
     monkeypatch.setattr(StateStore, "confirm_epoch", confirm_slowly)
     proof = EpochProof(store, await store.raise_epoch())
@@ -88,10 +90,10 @@ async def test_a_proof_that_began_before_somebody_asked_does_not_count_for_him(
 async def test_a_proof_is_tried_again_while_nats_is_away(store: StateStore, monkeypatch: pytest.MonkeyPatch) -> None:
     confirm, failures = StateStore.confirm_epoch, iter([BrokerUnavailable("confirm the epoch", "away")] * 2)
 
-    async def confirm_at_last(self: StateStore, epoch: int) -> None:
+    async def confirm_at_last(self: StateStore, *arguments: Any) -> int:
         if (failure := next(failures, None)) is not None:
             raise failure
-        await confirm(self, epoch)
+        return await confirm(self, *arguments)
 
     monkeypatch.setattr(StateStore, "confirm_epoch", confirm_at_last)
     monkeypatch.setattr("headway.broker.epoch_proof.RETRY_SECONDS", 0.01)
@@ -180,3 +182,11 @@ async def test_who_gives_way_to_a_known_epoch_does_not_depose_its_leader(store: 
     with pytest.raises(Deposed):
         await former.give_way(to=2)
     await newest.renew()
+
+
+async def test_a_proof_whose_answer_was_lost_is_given_again(store: StateStore) -> None:
+    """The revision that we know is not the newest then."""
+    epoch = await store.raise_epoch()
+    revision = await store.confirm_epoch(epoch)
+    await store.confirm_epoch(epoch, revision)
+    assert await store.confirm_epoch(epoch, revision) > revision

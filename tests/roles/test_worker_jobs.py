@@ -202,7 +202,7 @@ async def test_a_grant_that_arrives_after_a_newer_attempt_is_refused_and_writes_
     last_sequence = (await writer.attempt(newer)).last_sequence
     bench.grant(GrantToken(1, 7))
     await eventually(lambda: bool(bench.to_leader))
-    assert bench.to_leader == [Refused(KEY, GrantToken(1, 7), conflict=False)]
+    assert bench.to_leader == [Refused(KEY, GrantToken(1, 7), conflict=False, newest_epoch=2)]
     assert bench.to_engine == []
     assert (await bench.logs.read(KEY)).last_sequence == last_sequence
     writer.tokens([1], "a")

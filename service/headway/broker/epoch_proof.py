@@ -34,6 +34,8 @@ class EpochProof:
     def __init__(self, store: StateStore, epoch: int) -> None:
         self._store = store
         self._epoch = epoch
+        self._revision: int | None = None
+        """Of our last proof."""
         self._turn = asyncio.Lock()
         self._num_begun = 0
         self._newest_good = 0
@@ -65,7 +67,7 @@ class EpochProof:
             while self._newest_good < wanted:
                 self._num_begun += 1
                 try:
-                    await self._store.confirm_epoch(self._epoch)
+                    self._revision = await self._store.confirm_epoch(self._epoch, self._revision)
                 except BrokerUnavailable as exc:
                     log.warning("%s; trying again", exc)
                     await asyncio.sleep(RETRY_SECONDS)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TypeVar
 
 import msgspec
@@ -21,7 +22,7 @@ from nats.js import JetStreamContext
 from nats.js.errors import KeyNotFoundError, KeyWrongLastSequenceError
 from nats.js.kv import KeyValue
 
-from headway.broker.errors import BrokerError, Deposed, translated
+from headway.broker.errors import BrokerError, BrokerUnavailable, Deposed, translated
 from headway.broker.streams import STATE_BUCKET
 
 log = logging.getLogger(__name__)
@@ -89,25 +90,26 @@ class StateStore:
             return epoch
         raise BrokerError(f"could not raise the epoch in {MAX_RACES} tries")
 
-    async def confirm_epoch(self, epoch: int) -> None:
+    async def confirm_epoch(self, epoch: int, revision: int | None = None) -> int:
         """Write the epoch once more, which works only while it is the last that was given out: else `Deposed`.
 
-        The bucket itself may be gone, and be made anew without it: that is `Deposed` too, since nothing then keeps the
-        same epoch from being given out again.
+        Returns the revision of what was written, for the next time. The bucket itself may be gone, and be made anew
+        without it: that is `Deposed` too, since nothing then keeps the same epoch from being given out again.
         """
-        last = 0
+        last = epoch
         for _ in range(MAX_RACES):
+            if revision is not None:
+                with suppress(_LostRace), translated("confirm the epoch"):
+                    return await self._write("epoch", Epoch(epoch=epoch), revision)
+                await asyncio.sleep(RACE_SECONDS)
             last, revision = await self._read_epoch()
             if last > epoch:
                 break
-            if last == epoch:
-                try:
-                    with translated("confirm the epoch"):
-                        await self._write("epoch", Epoch(epoch=epoch), revision)
-                except _LostRace:
-                    continue
-                return
-            await asyncio.sleep(RACE_SECONDS)
+            if last < epoch:
+                revision = None
+                await asyncio.sleep(RACE_SECONDS)
+        if last == epoch:
+            raise BrokerUnavailable("confirm the epoch", f"lost {MAX_RACES} races against another writer")
         raise Deposed(epoch, f"the last epoch that was given out is {last}")
 
     async def put_capacity(self, model: str, num_pages: int, page_size: int, max_num_seqs: int | None = None) -> None:
@@ -159,15 +161,15 @@ class StateStore:
             except KeyNotFoundError as exc:
                 return exc.entry
 
-    async def _write(self, key: str, value: _Versioned, revision: int | None = None) -> None:
-        """With a revision: only if the key still has it (0: only if the key is new), else `_LostRace`."""
+    async def _write(self, key: str, value: _Versioned, revision: int | None = None) -> int:
+        """Returns the new revision. With one: only if the key still has it (0: only if the key is new), else
+        `_LostRace`."""
         bucket = await self._open()
         data = msgspec.json.encode(value)
         if revision is None:
-            await bucket.put(key, data)
-            return
+            return await bucket.put(key, data)
         try:
-            await bucket.update(key, data, last=revision)
+            return await bucket.update(key, data, last=revision)
         except KeyWrongLastSequenceError as exc:
             raise _LostRace from exc
 

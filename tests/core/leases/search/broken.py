@@ -152,7 +152,9 @@ MUTANTS = {
     "keeps what its engine lost": Mutant(Code(worker=KeepsWhatItsEngineLost), _one(Fault.ENGINE, num_jobs=1)),
     "log without fencing": Mutant(Code(rules=LogWithoutFencing), _one(Fault.LEASE)),
     "ends without leading": Mutant(Code(rules=EndsWithoutLeading), _ENDED),
-    "ends whatever was written": Mutant(Code(rules=EndsWhateverWasWritten), replace(_ENDED, num_faults=2)),
+    "ends whatever was written": Mutant(
+        Code(rules=EndsWhateverWasWritten), replace(_ENDED, num_faults=2, is_under_way=True)
+    ),
     "takes any log": Mutant(Code(rules=TakesAnyLog), _one(Fault.LEASE)),
 }
 """By what is wrong with them; each with bounds within which it shows."""
