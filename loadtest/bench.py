@@ -40,7 +40,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -83,7 +83,7 @@ def bench(options: BenchOptions, settings: Settings, say: Say) -> dict[str, Any]
     _check(options)
     say("measuring what this machine can do")
     floor = measure_floor(settings.engine)
-    with ExitStack() as stack:
+    with ExitStack() as stack, _said_when_interrupted(say):
         systems: dict[str, System] = {HEADWAY: stack.enter_context(open_target(options.target, settings, say))}
         for name, opponent in options.opponents.items():
             say(f"starting {name}")
@@ -123,6 +123,16 @@ def mean_context_tokens(requests: Sequence[Request]) -> float:
         for request in requests
     )
     return sum(contexts) / num_decodes if num_decodes else 0.0
+
+
+@contextmanager
+def _said_when_interrupted(say: Say) -> Iterator[None]:
+    """Ending all that was started takes some seconds."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        say("interrupted; ending what was started")
+        raise
 
 
 def say(stage: str) -> None:

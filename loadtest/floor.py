@@ -25,7 +25,7 @@ from loadtest.errors import BenchError
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """Rates of the machine, and sizes of the model in its own data type."""
+    """Rates of the machine, and sizes of the model as it is served."""
 
     read_bytes_per_s: float
     matrix_flops_per_s: float
@@ -58,9 +58,9 @@ class Measured:
 
 def measure_floor(config: EngineConfig) -> Measured:
     """In a process of its own, with the environment of an engine, since torch's threads stay for as long as a process
-    lives. Raises `BenchError`, after the child
-    has said why."""
+    lives. Raises `BenchError`, after the child has said why."""
     command = [sys.executable, "-m", "loadtest.floor_probe", "--model", config.model, "--dtype", config.dtype]
+    command += ["--quantization", config.quantization]
     if config.cache_folder is not None:
         command += ["--cache-folder", config.cache_folder]
     environment = {**os.environ, **child_environment(config)}

@@ -1,6 +1,7 @@
 """Measures a `Floor`, in a process of its own: `python -m loadtest.floor_probe --model smollm2` prints it as JSON.
 
-Rates are those of torch with all its threads, the best of several tries: the machine at rest, not its average.
+Rates are those of torch with all its threads, the best of several tries: the machine at rest, not its average. For
+weights in int8, torch has no product that comes near what the machine can do, so the rate is that of our own kernel.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ import torch
 from torch import nn
 
 from headway.core.errors import HeadwayError
-from headway.engine.config import AutoOrOff, DType, EngineConfig
-from headway.engine.load import load_model, model_source
+from headway.engine.config import AutoOrOff, DType, EngineConfig, Quantization
+from headway.engine.int8_linear import Int8Linear
+from headway.engine.load import cache_folder, load_model, model_source
+from headway.engine.native.kernels import use_native_kernels
 from loadtest.floor import Floor, Measured
 
 NUM_READ_BYTES = 512 * 2**20
@@ -29,6 +32,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m loadtest.floor_probe", description=__doc__.partition("\n")[0])
     parser.add_argument("--model", required=True)
     parser.add_argument("--dtype", type=DType, default=DType.AUTO)
+    parser.add_argument("--quantization", type=Quantization, default=Quantization.OFF)
     parser.add_argument("--cache-folder")
     arguments = parser.parse_args()
     # Unpacked, so that the layers can be counted.
@@ -39,19 +43,23 @@ def main() -> int:
         pack_weights=AutoOrOff.OFF,
     )
     try:
-        print(_measure(config).to_line())
+        print(_measure(config, arguments.quantization).to_line())
     except HeadwayError as error:
         print(error, file=sys.stderr)
         return 2
     return 0
 
 
-def _measure(config: EngineConfig) -> Measured:
+@torch.inference_mode()
+def _measure(config: EngineConfig, quantization: Quantization) -> Measured:
+    """``config`` must leave the model as it is."""
     loaded = load_model(config, _ignore)
     num_weights = sum(module.weight.numel() for module in loaded.model.modules() if isinstance(module, nn.Linear))
     kept = sum(layer.num_kv_heads * (layer.key_dim + layer.value_dim) for layer in loaded.layers)
-    itemsize = loaded.dtype.itemsize
-    floor = Floor(read_rate(), matrix_rate(loaded.dtype), num_weights, num_weights * itemsize, kept * itemsize)
+    itemsize, weight_size, rate = loaded.dtype.itemsize, loaded.dtype.itemsize, matrix_rate
+    if quantization is Quantization.INT8 and use_native_kernels(cache_folder(config), _ignore):
+        weight_size, rate = 1, int8_rate
+    floor = Floor(read_rate(), rate(loaded.dtype), num_weights, num_weights * weight_size, kept * itemsize)
     return Measured(floor, model_source(config, _ignore))
 
 
@@ -70,6 +78,13 @@ def matrix_rate(dtype: torch.dtype) -> float:
     rows, columns, depth = MATRIX_SHAPE
     left, right = torch.randn(rows, depth).to(dtype), torch.randn(columns, depth).to(dtype)
     return 2 * rows * columns * depth / _best(lambda: torch.nn.functional.linear(left, right))
+
+
+def int8_rate(dtype: torch.dtype) -> float:
+    """The same for weights in int8 and inputs of ``dtype``."""
+    rows, columns, depth = MATRIX_SHAPE
+    left, layer = torch.randn(rows, depth).to(dtype), Int8Linear(torch.randn(columns, depth).to(dtype), None)
+    return 2 * rows * columns * depth / _best(lambda: layer(left))
 
 
 def _best(operation: Callable[[], object]) -> float:

@@ -110,7 +110,7 @@ def report(rows: int, times: Mapping[str, Mapping[Shape, float]], machine: Machi
         columns = "".join(
             f"  {kind}{seconds * 1e3:8.2f} ms ({seconds / sums[REFERENCE]:4.2f})" for kind, seconds in sums.items()
         )
-        print(f"{rows:4} rows  {name:8}{columns}  floor{floor * 1e3:7.2f} ms")
+        print(f"{rows:4} rows  {name:8}{columns}  floor{floor * 1e3:7.2f} ms", flush=True)
 
 
 @torch.inference_mode()

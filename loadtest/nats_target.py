@@ -95,20 +95,13 @@ class WholePath:
 
     async def _send_all(self, requests: Sequence[Request], timelines: Sequence[Timeline]) -> None:
         started = time.monotonic()
-        watching = asyncio.create_task(self._watch(), name="bench:watch")
         async with Client.connect(self.nats.url, tenant=TENANT, model=self.model) as client:
-            sending = asyncio.gather(
-                *(
-                    _send(client, request, timeline, started)
-                    for request, timeline in zip(requests, timelines, strict=True)
-                )
-            )
-            await asyncio.wait((watching, sending), return_when=asyncio.FIRST_COMPLETED)
-            for part in (sending, watching):
-                part.cancel()
-            if watching.done():
-                watching.result()
-            await sending
+            watching = asyncio.create_task(self._watch(), name="bench:watch")
+            sending = asyncio.create_task(_send_each(client, requests, timelines, started), name="bench:send")
+            try:
+                await asyncio.wait((watching, sending), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                await _stop(watching, sending)
 
     async def _watch(self) -> None:
         """Raises if a process ends, whose answers would be waited for for ever."""
@@ -116,6 +109,27 @@ class WholePath:
             for child in (self.queue, self.worker):
                 child.check()
             await asyncio.sleep(CHECK_SECONDS)
+
+
+async def _stop(*tasks: asyncio.Task[None]) -> None:
+    """Raises what the first of them that failed has raised."""
+    for task in tasks:
+        task.cancel()
+    for outcome in await asyncio.gather(*tasks, return_exceptions=True):
+        if isinstance(outcome, Exception):
+            raise outcome
+
+
+async def _send_each(
+    client: Client, requests: Sequence[Request], timelines: Sequence[Timeline], started: float
+) -> None:
+    """Until the last is answered or the first fails."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            for request, timeline in zip(requests, timelines, strict=True):
+                group.create_task(_send(client, request, timeline, started))
+    except ExceptionGroup as failed:
+        raise failed.exceptions[0] from None
 
 
 async def _send(client: Client, request: Request, timeline: Timeline, started: float) -> None:

@@ -57,6 +57,10 @@ async def test_nothing_is_left_of_a_benchmark_that_was_ended(number, hour_long, 
     running = " ".join(marked(mark))
     assert all(part in running for part in ("nats-server", "role_child", "engine.main", "transformers_runner"))
     os.killpg(process.pid, number)
+    rest = (await process.stderr.read()).decode()
     status = await process.wait()
     assert status == (130 if number != signal.SIGKILL else -signal.SIGKILL)
+    if number != signal.SIGKILL:
+        assert "ending what was started" in rest
+        assert "Traceback" not in rest
     await eventually(lambda: marked(mark) == [], seconds=60.0)

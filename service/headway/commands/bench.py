@@ -6,7 +6,6 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NoReturn
 
 import click
 
@@ -101,8 +100,8 @@ def command(
 def _ended_by_sigterm() -> Iterator[None]:
     """As by Ctrl-C: everything that was started is ended first."""
 
-    def interrupt(*_: object) -> NoReturn:
-        raise KeyboardInterrupt
+    def interrupt(*_: object) -> None:
+        signal.raise_signal(signal.SIGINT)  # whose handler may be that of an event loop, which ends its tasks first
 
     before = signal.signal(signal.SIGTERM, interrupt)
     try:
