@@ -67,6 +67,7 @@ def test_a_folder_that_another_one_uses_is_named_with_the_way_out(headway, up_ar
     assert done.returncode == 2
     assert f"--data-folder = '{folder}'" in done.stderr
     assert "another headway up?" in done.stderr
+    assert "--lease-listen" in done.stderr
 
 
 def test_a_port_that_is_taken_is_named(headway, up_arguments, up):
