@@ -56,7 +56,7 @@ async def test_a_signal_while_it_starts_ends_it_too(start, up_arguments, eventua
 
 def test_an_engine_that_cannot_start_ends_it_with_the_reason(headway, up_arguments, tmp_path):
     done = headway(*up_arguments(), "--model", str(tmp_path))
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "Traceback" not in done.stderr
     assert str(tmp_path) in done.stderr.splitlines()[-1]
 

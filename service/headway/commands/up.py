@@ -103,7 +103,8 @@ def _explained(error: EmbeddedNatsFailed, nats_port: int) -> HeadwayError:
     from headway.broker.errors import FolderInUse
 
     if isinstance(error, FolderInUse):
-        fix = "another nats-server uses it: another headway up? End that, or give --data-folder, --nats-port and --lease-listen"
+        fix = "another nats-server uses it: another headway up? End that, or give others: "
+        fix += "--data-folder, --nats-port and --lease-listen"
         return SettingError("--data-folder", str(error.folder.parent), fix)
     if ADDRESS_IN_USE not in error.log:
         return error

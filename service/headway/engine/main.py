@@ -19,9 +19,9 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from headway.core.errors import HeadwayError
+from headway.core.errors import HeadwayError, SettingError
 from headway.engine.frames import decode_start, encode_frame, read_frame
-from headway.engine.messages import Event, Failed, Loading
+from headway.engine.messages import Event, Failed, Loading, WrongSetting
 from headway.telemetry.config import TelemetryConfig
 from headway.telemetry.logs import configure_logs
 
@@ -66,7 +66,7 @@ class EngineChild:
         except Exception as error:
             if not isinstance(error, HeadwayError):
                 logger.exception("the engine failed")
-            self._send(Failed(_explain(error)))
+            self._send(Failed(_explain(error), WrongSetting.of(error) if isinstance(error, SettingError) else None))
             sys.exit(FAILED_STATUS)
 
     def _load(self) -> Engine | None:

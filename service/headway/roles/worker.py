@@ -23,7 +23,7 @@ from opentelemetry.sdk.trace.export import SpanExporter
 
 from headway.broker.connection import Connection, ConnectionState, connect
 from headway.broker.replay_service import ReplayServer
-from headway.core.errors import EngineError
+from headway.core.errors import EngineError, SettingError
 from headway.core.lease_messages import CancelJob, Demand, Grant, Recall, Welcome, WorkerLoad, WorkerMessage
 from headway.core.stats import SchedulerStats
 from headway.core.worker_leases import WorkerFacts, WorkerLeases
@@ -86,13 +86,20 @@ class WorkerRole:
         self._can_take = asyncio.Event()
 
     async def start(self) -> None:
-        """Returns once a leader has welcomed this worker: NATS, the streams and the engine are there then."""
+        """Returns once a leader has welcomed this worker: NATS, the streams and the engine are there then.
+
+        Raises ``SettingError`` if the engine cannot start as it is set, though NATS may not be there yet.
+        """
         self._parts.callback(self.telemetry.close)
         await self.health.start()
         self._parts.push_async_callback(self.health.stop)
         log.info("metrics at http://%s/metrics, probes at %s", self.telemetry.metrics.address, self.health.address)
         self._engine_task = self._supervisor.spawn("engine", self.engine.run())
         self._parts.push_async_callback(self.engine.stop)
+        self._supervisor.spawn("connect", self._connect())
+        await self._supervisor.run_until(self._can_take)
+
+    async def _connect(self) -> None:
         connection = await connect(self._settings.broker, f"headway-worker-{self.name}", on_change=self._on_nats)
         self._parts.push_async_callback(connection.close)
         self._supervisor.spawn("nats", fail_when_closed(connection))
@@ -103,7 +110,6 @@ class WorkerRole:
         self._parts.push_async_callback(replays.stop)
         self._supervisor.spawn("progress", self._report_progress())
         self._supervisor.spawn("lease", self._follow_leader(connection))
-        await self._supervisor.run_until(self._can_take)
 
     async def run(self, stop: asyncio.Event) -> None:
         await self._supervisor.run_until(stop)
@@ -159,15 +165,17 @@ class WorkerRole:
                 self._jobs.output(output)
         self._ask()
 
-    async def engine_gone(self, reason: str, num_failed_starts: int) -> None:
+    async def engine_gone(self, error: EngineError | SettingError, num_failed_starts: int) -> None:
+        """Raises the error if nobody is helped by another try: a setting is wrong, and is not once it has served."""
+        reason = str(error)
         self.stats = None
         self._metrics.engine_gone()
         self._probes.failing(ENGINE, reason)
         self._ask()
         if num_failed_starts >= MAX_FAILED_STARTS:
             self._probes.dead(f"the engine failed to start {num_failed_starts} times: {reason}")
-        if self.must_start and self.ready is None:
-            raise EngineError(reason)
+        if self.ready is None and (self.must_start or isinstance(error, SettingError)):
+            raise error
         if self._jobs is not None:
             await self._jobs.engine_gone(reason)
 
