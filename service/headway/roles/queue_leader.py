@@ -235,4 +235,4 @@ class QueueLeader:
                 await self._succession.save(self._leases, self._clock.now())
                 await self._actions.finish()
         except (BrokerError, TimeoutError) as exc:
-            log.warning("stops without saving everything: %s", exc or "NATS does not answer")
+            log.warning("stops without saving everything: %s", str(exc) or "NATS does not answer")

@@ -72,6 +72,7 @@ class WorkerRole:
         self.on_stage: Callable[[str], None] = lambda stage: None
         """Hears what its start and its end are busy with, for people."""
         self._hurry = asyncio.Event()
+        self._has_abandoned = False
         self.must_start = False
         """Fail if the engine fails at its first start, instead of trying again: for people, who see why and mend it."""
         self.on_report: Callable[[StepReport], None] = lambda report: None
@@ -278,18 +279,25 @@ class WorkerRole:
         """Hand back at once what would be finished first."""
         self._hurry.set()
 
+    def abandon_jobs(self) -> None:
+        """Neither finish nor hand back at the end: what it would write to is gone for good."""
+        self._has_abandoned = True
+
     async def _drain(self) -> None:
-        if self._leases is None or self._jobs is None:
+        if self._leases is None or self._jobs is None or self._has_abandoned:
             return
         self._leases.stop()
         self._ask()
         is_broken = self._supervisor.has_failed
         seconds = 0.0 if is_broken else self._settings.roles.drain_seconds
         if len(self._jobs) and seconds:
-            self._tell_people(f"finishing {len(self._jobs)} jobs, at most {seconds:g} s; asked again: none")
+            self._tell_people(
+                f"finishing what runs (jobs: {len(self._jobs)}), at most {seconds:g} s; "
+                "another Ctrl-C or SIGTERM hands it back at once"
+            )
         if await self._emptied(seconds, unless=self._hurry):
             return
-        self._tell_people(f"handing {len(self._jobs)} jobs back")
+        self._tell_people(f"handing back what runs (jobs: {len(self._jobs)})")
         self._jobs.hand_back_all("the worker is stopping")
         if not await self._emptied(BROKEN_HAND_BACK_SECONDS if is_broken else HAND_BACK_SECONDS):
             log.warning("%d jobs could not be handed back in time", len(self._jobs))
