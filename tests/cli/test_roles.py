@@ -15,9 +15,12 @@ async def test_a_queue_and_a_worker_serve_a_job_and_end_with_status_0(own_nats, 
         address = re.search(r"leases at (\S+)", lines)[1]
         with start("worker", *nats, "--lease-address", address, "--kv-memory", "64MiB") as worker:
             await asyncio.to_thread(worker.read_until, "engine: smollm2 on")
+            await asyncio.to_thread(worker.read_until, "roles.probes  ready")
             done = await asyncio.to_thread(headway, "submit", *nats, "--max-tokens", "2", "Hello")
             assert (done.returncode, done.stderr) == (0, "")
+            await asyncio.to_thread(queue.read_until, "connects (model default")
             assert await asyncio.to_thread(worker.end_by, signal.SIGTERM) == 0
+            await asyncio.to_thread(queue.read_until, "has left")
         assert await asyncio.to_thread(queue.end_by, signal.SIGTERM) == 0
 
 

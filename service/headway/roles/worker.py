@@ -123,6 +123,7 @@ class WorkerRole:
         await self.engine.stop()
         await self._supervisor.close()
         await self._parts.aclose()
+        log.info("the worker has stopped")
 
     def _on_nats(self, state: ConnectionState) -> None:
         self._is_nats_connected = state.connected
@@ -229,6 +230,7 @@ class WorkerRole:
         if not self._leases.welcome(welcome):
             self._reconnect(f"its leader has epoch {welcome.epoch}, which is over")
             return
+        log.info("the queue has let this worker in (epoch %d)", welcome.epoch)
         self._probes.met(LEADER)
         self._last_demand = None
         self._can_take.set()
