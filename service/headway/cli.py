@@ -57,9 +57,10 @@ class LazyGroup(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            if nearest := get_close_matches(args[0], COMMANDS, n=1):
-                error.message += f" Did you mean {nearest[0]!r}?"
-            raise
+            nearest = get_close_matches(args[0], COMMANDS, n=1)
+            if not nearest:
+                raise
+            raise click.UsageError(f"{error.message} Did you mean {nearest[0]!r}?", ctx) from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
