@@ -44,3 +44,10 @@ def test_a_queue_whose_port_is_taken_says_so_in_one_line_with_status_2(headway, 
     assert done.returncode == 2
     assert f"lease_listen = '127.0.0.1:{unused_tcp_port}'" in done.stderr.splitlines()[-1]
     assert "grpc" not in done.stderr.lower()
+
+
+def test_a_worker_that_waits_for_nats_can_be_ended(start):
+    with start("worker", "--nats-url", "nats://127.0.0.1:1", "--kv-memory", "64MiB") as worker:
+        worker.read_until("cannot reach")
+        assert worker.end_by(signal.SIGTERM) == 0
+        assert worker.said.splitlines()[-1].endswith("the worker has stopped")
