@@ -12,6 +12,7 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from difflib import get_close_matches
 from typing import NoReturn
 
 import click
@@ -48,6 +49,18 @@ class LazyGroup(click.Group):
             return None
         command: click.Command = importlib.import_module(f"headway.commands.{cmd_name}").command
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """With a word on what may have been meant."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            nearest = get_close_matches(args[0], COMMANDS, n=1)
+            if not nearest:
+                raise
+            raise click.UsageError(f"{error.message} Did you mean {nearest[0]!r}?", ctx) from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

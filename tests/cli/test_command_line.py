@@ -91,6 +91,7 @@ def test_the_printed_settings_can_be_fed_back(call, tmp_path):
         (("submit", "--file", "/no/such.jsonl"), ("/no/such.jsonl", "No such file")),
         (("submit", "--logit-bias", "word", "x"), ("--logit-bias", "1234=-5")),
         (("no-such-command",), ("no-such-command",)),
+        (("sumbit", "x"), ("sumbit", "Did you mean 'submit'?")),
     ],
 )
 def test_what_is_asked_wrongly_is_named_with_the_way_out_and_status_2(call, arguments, words):

@@ -56,7 +56,7 @@ async def test_a_signal_while_it_starts_ends_it_too(start, up_arguments, eventua
 
 def test_an_engine_that_cannot_start_ends_it_with_the_reason(headway, up_arguments, tmp_path):
     done = headway(*up_arguments(), "--model", str(tmp_path))
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "Traceback" not in done.stderr
     assert str(tmp_path) in done.stderr.splitlines()[-1]
 
@@ -67,6 +67,7 @@ def test_a_folder_that_another_one_uses_is_named_with_the_way_out(headway, up_ar
     assert done.returncode == 2
     assert f"--data-folder = '{folder}'" in done.stderr
     assert "another headway up?" in done.stderr
+    assert "--lease-listen" in done.stderr
 
 
 def test_a_port_that_is_taken_is_named(headway, up_arguments, up):

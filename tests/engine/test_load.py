@@ -18,7 +18,7 @@ from transformers import (
     StableLmConfig,
 )
 
-from headway.core.errors import SettingError
+from headway.core.errors import EngineError, SettingError
 from headway.engine import gguf, hub
 from headway.engine import load as load_module
 from headway.engine.attention import ATTENTION_NAME
@@ -158,6 +158,19 @@ def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
     assert "no such file" in refusal(tmp_path / "none.gguf")
 
 
+def test_a_file_of_another_kind_is_refused_with_what_a_model_may_be(tmp_path: Path) -> None:
+    (tmp_path / "jobs.json").write_text("{}")
+    said = refusal(tmp_path / "jobs.json")
+    assert "no such" not in said
+    assert "GGUF file" in said
+
+
+def test_a_name_that_is_almost_a_built_in_one_gets_it_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub, "hf_hub_url", lambda *_: "http://127.0.0.1:1/config.json")
+    with pytest.raises(EngineError, match=r"did you mean smollm2\?"):
+        load_model(EngineConfig(model="smolm2", cache_folder=str(tmp_path)), print)
+
+
 def test_a_file_that_is_no_gguf_is_refused_and_leaves_nothing_behind(tmp_path: Path) -> None:
     (tmp_path / "bad.gguf").write_bytes(b"GGUF" + bytes(100))
     assert "GGUF" in refusal(tmp_path / "bad.gguf", cache_folder=str(tmp_path / "cache"))
@@ -187,7 +200,7 @@ def test_a_model_of_the_hub_is_announced_and_a_hub_that_is_not_there_is_the_reas
 ) -> None:
     monkeypatch.setattr(hub, "hf_hub_url", lambda *_: "http://127.0.0.1:1/config.json")
     stages: list[str] = []
-    with pytest.raises(SettingError, match="hub cannot be reached"):
+    with pytest.raises(EngineError, match="hub cannot be reached"):  # it may be soon
         load_model(EngineConfig(model="acme/tiny", cache_folder=str(tmp_path)), stages.append)
     assert stages == ["downloading acme/tiny from the Hugging Face hub"]
 

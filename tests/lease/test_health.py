@@ -9,7 +9,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from headway.core.errors import LeaseError
+from headway.core.errors import SettingError
 from headway.lease.config import LeaseConfig
 from headway.lease.health import REASON_KEY, HealthServer, Probe, ProbeAnswer
 
@@ -75,5 +75,5 @@ async def test_a_watcher_hears_of_every_change(stub, health):
 
 
 async def test_a_port_that_is_taken_is_an_error(health):
-    with pytest.raises(LeaseError, match="health_listen"):
+    with pytest.raises(SettingError, match="health_listen"):
         await HealthServer(LeaseConfig(health_listen=health.address)).start()

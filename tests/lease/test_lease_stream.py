@@ -10,7 +10,7 @@ import re
 import grpc
 import pytest
 
-from headway.core.errors import LeaseError
+from headway.core.errors import SettingError
 from headway.core.job import JobKey
 from headway.core.lease_messages import Demand, Grant, Hello, Returned, Welcome
 from headway.core.records import GrantToken
@@ -221,10 +221,12 @@ async def test_nonsense_ends_its_stream_and_hurts_nobody_else(stage, eventually,
     assert worker.client.is_connected
 
 
-async def test_a_port_that_is_taken_is_an_error_that_names_it(stage):
+async def test_a_port_that_is_taken_is_an_error_that_names_it_and_the_way_out(stage, capfd):
     leader = await stage.server()
-    with pytest.raises(LeaseError, match=leader.server.address):
+    with pytest.raises(SettingError, match=f"{leader.server.address}.*choose another address") as caught:
         await stage.server(lease_listen=leader.server.address)
+    assert caught.value.setting == "lease_listen"
+    assert "add_port" not in capfd.readouterr().err, "gRPC's own line"
 
 
 async def test_a_client_that_was_never_connected_closes_at_once(stage, unused_tcp_port):

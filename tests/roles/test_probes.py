@@ -56,3 +56,16 @@ def test_what_is_beyond_help_says_so_until_it_is_not(health, probes):
     assert not health.is_ok(Probe.LIVENESS)
     probes.dead(None)
     assert health.is_ok(Probe.LIVENESS)
+
+
+def test_the_log_says_when_a_process_becomes_ready_and_when_it_is_not_any_more(health, caplog):
+    caplog.set_level("INFO")
+    probes = Probes(health, "nats", "leader")
+    probes.met("nats")
+    assert caplog.messages == []
+    for _ in range(2):
+        probes.met("leader")
+    probes.failing("leader", "nobody leads")
+    probes.failing("leader", "still nobody leads")
+    probes.met("leader")
+    assert caplog.messages == ["ready", "not ready any more: leader: nobody leads", "ready again"]

@@ -44,7 +44,7 @@ async def test_closing_ends_the_tasks_that_begin_meanwhile_too() -> None:
     assert [task for task in asyncio.all_tasks() if task.get_name().startswith("test:")] == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 async def test_a_signal_asks_the_role_to_stop(number: signal.Signals) -> None:
     stop = asyncio.Event()
     with stop_on_signals(stop):
@@ -63,6 +63,29 @@ async def test_a_second_signal_asks_it_to_hurry() -> None:
         os.kill(os.getpid(), signal.SIGINT)
         async with asyncio.timeout(10):
             await hurry.wait()
+
+
+async def test_a_terminal_that_closes_asks_to_stop_however_often_it_says_so() -> None:
+    stop, hurry, all_heard = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGUSR1, all_heard.set)
+    with stop_on_signals(stop, hurry):
+        for number in (signal.SIGHUP, signal.SIGHUP, signal.SIGUSR1):
+            signal.raise_signal(number)
+        async with asyncio.timeout(10):
+            await all_heard.wait()
+        assert (stop.is_set(), hurry.is_set()) == (True, False)
+    loop.remove_signal_handler(signal.SIGUSR1)
+
+
+async def test_what_was_started_to_outlive_its_terminal_does() -> None:
+    former = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with stop_on_signals(asyncio.Event()):
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, former)
 
 
 async def test_closing_ends_a_task_that_missed_its_cancellation() -> None:

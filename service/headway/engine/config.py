@@ -78,7 +78,7 @@ class EngineConfig:
     """int8 keeps the weights of linear layers in one byte each, on a CPU: half the memory of bfloat16 and shorter
     steps, for answers that differ from the model's own now and then. off keeps them as they are."""
     native_kernels: AutoOrOff = AutoOrOff.AUTO
-    """auto compiles the CPU's kernels (attention, linear layers) on first use (some seconds, kept in the cache folder)
+    """auto compiles the CPU's kernels (attention, linear layers) on first use (half a minute, kept in the cache folder)
     and does without where there is no C++ compiler; off always does, with attention several times slower."""
     cache_folder: str | None = None
     """Where converted and downloaded models and compiled kernels are kept. Default: headway in the user's cache folder,

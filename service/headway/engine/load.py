@@ -31,7 +31,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from headway.core.errors import EngineError, SettingError
 from headway.engine.attention import ATTENTION_NAME, LayerCall
-from headway.engine.builtin_models import BUILTIN_MODELS, builtin_gguf
+from headway.engine.builtin_models import BUILTIN_MODELS, builtin_gguf, did_you_mean
 from headway.engine.config import AutoOrOff, Device, DType, EngineConfig, Quantization
 from headway.engine.fusion import can_fuse, fuse
 from headway.engine.gguf import converted_folder
@@ -43,6 +43,7 @@ from headway.engine.native.kernels import use_native_kernels
 
 Progress = Callable[[str], None]
 
+A_MODEL_IS = "give a folder as from the Hugging Face hub, a GGUF file (*.gguf), an id of the hub, or smollm2"
 LAYER_TYPES = {"full_attention", "sliding_attention"}
 """Entries of a config's ``layer_types`` whose attention the op can express."""
 LENGTH_DEPENDENT_ROPES = {"dynamic", "longrope"}
@@ -90,7 +91,8 @@ class LoadedModel:
 
 
 def load_model(config: EngineConfig, progress: Progress) -> LoadedModel:
-    """Raises ``SettingError`` for a model that cannot be found, read or served. Sets torch's threads if asked to."""
+    """Raises ``SettingError`` for a model that cannot be found, read or served, ``EngineError`` if the hub cannot be
+    reached. Sets torch's threads if asked to."""
     if config.num_threads is not None:
         torch.set_num_threads(config.num_threads)
     disable_progress_bar()
@@ -110,7 +112,7 @@ def load_model(config: EngineConfig, progress: Progress) -> LoadedModel:
             **options,
         )
     except (OSError, ValueError, KeyError, ImportError, SafetensorError) as exc:
-        raise SettingError("model", config.model, f"cannot be loaded: {exc}") from exc
+        raise SettingError("model", config.model, f"cannot be loaded: {exc}{did_you_mean(config.model)}") from exc
     return prepare(model, tokenizer, config, progress)
 
 
@@ -145,8 +147,10 @@ def model_source(config: EngineConfig, progress: Progress) -> str:
         return str(converted_folder(path, cache_folder(config), progress))
     if path.is_dir():
         return str(path)
+    if path.is_file():
+        raise SettingError("model", config.model, f"is a file that is no GGUF; {A_MODEL_IS}")
     if path.is_absolute() or config.model.startswith((".", "~")) or config.model.count("/") > 1:
-        raise SettingError("model", config.model, "there is no such folder")
+        raise SettingError("model", config.model, f"there is no such folder; {A_MODEL_IS}")
     announce_download(config.model, _hub_folder(config), progress)
     return config.model
 

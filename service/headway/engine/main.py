@@ -3,7 +3,7 @@
 It loads the model, and serves it in the loop of `engine.serve`.
 
 The child ends when its parent does: the kernel kills it (Linux), and the end of the stream stops it anywhere. The
-terminal's Ctrl-C reaches the whole group of processes, but what it means is the parent's to decide.
+terminal's Ctrl-C, and its end, reach the whole group of processes, but what they mean is the parent's to decide.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from headway.core.errors import HeadwayError
+from headway.core.errors import HeadwayError, SettingError
 from headway.engine.frames import decode_start, encode_frame, read_frame
-from headway.engine.messages import Event, Failed, Loading
+from headway.engine.messages import Event, Failed, Loading, WrongSetting
 from headway.telemetry.config import TelemetryConfig
 from headway.telemetry.logs import configure_logs
 
@@ -39,6 +39,7 @@ def main() -> None:
     arguments = _arguments()
     _die_with(arguments.parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with socket.socket(fileno=arguments.fd) as connection, suppress(BrokenPipeError, ConnectionResetError):
         EngineChild(connection).run()
@@ -66,7 +67,7 @@ class EngineChild:
         except Exception as error:
             if not isinstance(error, HeadwayError):
                 logger.exception("the engine failed")
-            self._send(Failed(_explain(error)))
+            self._send(Failed(_explain(error), WrongSetting.of(error) if isinstance(error, SettingError) else None))
             sys.exit(FAILED_STATUS)
 
     def _load(self) -> Engine | None:

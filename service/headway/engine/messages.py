@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import msgspec
 
+from headway.core.errors import SettingError, plain
 from headway.core.job import FinishReason, JobKey, Message, SamplingParams
 from headway.core.records import ErrorInfo, TokenLogprobs, Usage
 from headway.core.stats import SchedulerStats, StepStats
@@ -100,10 +101,25 @@ class StepReport(msgspec.Struct, frozen=True, tag=True):
     """None if no step was run."""
 
 
+class WrongSetting(msgspec.Struct, frozen=True):
+    """A `SettingError` on its way to the parent."""
+
+    setting: str
+    value: str | int | float | bool | None
+    fix: str
+
+    @classmethod
+    def of(cls, error: SettingError) -> WrongSetting:
+        value = plain(error.value)
+        return cls(error.setting, value if isinstance(value, str | int | float) else None, error.fix)
+
+
 class Failed(msgspec.Struct, frozen=True, tag=True):
     """The engine cannot start or go on; the child exits after it."""
 
     message: str
+    wrong_setting: WrongSetting | None = None
+    """What another start will not mend; None: it may."""
 
 
 Event = Loading | Ready | StepReport | Failed

@@ -15,7 +15,7 @@ import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import ExitStack, suppress
 
-from headway.core.errors import EngineError
+from headway.core.errors import EngineError, HeadwayError, SettingError
 from headway.core.scheduler_config import SchedulerConfig
 from headway.engine.config import EngineConfig
 from headway.engine.frames import Start, decode_event, encode_frame, receive_frame
@@ -48,8 +48,8 @@ class EngineProcess:
         return None if self._process is None else self._process.pid
 
     async def start(self, on_loading: Callable[[str], None] = lambda stage: None) -> Ready:
-        """Start the child and load the model. Raises `EngineError` with the reason if that fails; if this is
-        cancelled, the child is killed."""
+        """Start the child and load the model. Raises `SettingError` for what another start will not mend, `EngineError`
+        with the reason if it fails otherwise; if this is cancelled, the child is killed."""
         await self._spawn()
         self._write(self._start_frame)
         try:
@@ -116,7 +116,7 @@ class EngineProcess:
             raise await self._death()
         event = decode_event(frame)
         if isinstance(event, Failed):
-            raise EngineError(event.message)
+            raise _failure(event)
         return event
 
     async def _death(self) -> EngineError:
@@ -152,6 +152,11 @@ class EngineProcess:
         self._signal(signal.SIGKILL)
         await self._process.wait()
         self._writer.close()
+
+
+def _failure(event: Failed) -> HeadwayError:
+    wrong = event.wrong_setting
+    return EngineError(event.message) if wrong is None else SettingError(wrong.setting, wrong.value, wrong.fix)
 
 
 def child_environment(config: EngineConfig) -> dict[str, str]:

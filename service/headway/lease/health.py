@@ -20,8 +20,8 @@ from typing import Self, cast
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from headway.core.errors import LeaseError
 from headway.lease.config import LeaseConfig, split_address
+from headway.lease.ports import cannot_be_had, require_free
 
 REASON_KEY = "headway-reason"
 
@@ -48,13 +48,14 @@ class HealthServer:
         self._port: int | None = None
 
     async def start(self) -> None:
-        """Raises ``LeaseError`` if the port cannot be had."""
+        """Raises ``SettingError`` if the port cannot be had."""
+        require_free("health_listen", self._listen)
         self._server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
         health_pb2_grpc.add_HealthServicer_to_server(self._servicer, self._server)
         try:
             self._port = self._server.add_insecure_port(self._listen)
         except RuntimeError as error:
-            raise LeaseError(f"health_listen = {self._listen!r} cannot be served: {error}") from error
+            raise cannot_be_had("health_listen", self._listen, str(error)) from error
         await self._server.start()
 
     async def stop(self) -> None:

@@ -22,6 +22,7 @@ from headway.core.lease_messages import Hello, LeaderMessage, Redirect, WorkerMe
 from headway.lease import lease_pb2 as pb
 from headway.lease.channel import METHOD, SERVICE, Options, RenewedCertificates, TlsFiles, connection_options
 from headway.lease.config import LeaseConfig, split_address
+from headway.lease.ports import cannot_be_had, require_free
 from headway.lease.translate import leader_message_to_wire, worker_message_from_wire
 
 logger = logging.getLogger(__name__)
@@ -91,7 +92,7 @@ class LeaseServer:
     # -- life ----------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Raises ``LeaseError`` if the port cannot be had, ``SettingError`` if a TLS file cannot be read."""
+        """Raises ``SettingError`` if the port cannot be had or a TLS file cannot be read."""
         options: Options = [*connection_options(self._config), ("grpc.so_reuseport", 0)]
         self._server = grpc.aio.server(options=options)
         handler = grpc.stream_stream_rpc_method_handler(
@@ -212,14 +213,14 @@ class LeaseServer:
             self._handler.received(stream.number, worker_message_from_wire(request))
 
     def _bind(self, server: grpc.aio.Server) -> int:
-        tls = TlsFiles.read(self._config)
+        tls, listen = TlsFiles.read(self._config), self._config.lease_listen
+        require_free("lease_listen", listen)
         try:
             if tls is None:
-                return server.add_insecure_port(self._config.lease_listen)
-            credentials = RenewedCertificates(self._config, tls).credentials()
-            return server.add_secure_port(self._config.lease_listen, credentials)
+                return server.add_insecure_port(listen)
+            return server.add_secure_port(listen, RenewedCertificates(self._config, tls).credentials())
         except RuntimeError as error:
-            raise LeaseError(f"lease_listen = {self._config.lease_listen!r} cannot be served: {error}") from error
+            raise cannot_be_had("lease_listen", listen, str(error)) from error
 
 
 def _reachable(host: str) -> str:

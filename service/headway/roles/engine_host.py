@@ -13,7 +13,7 @@ import logging
 from contextlib import aclosing
 from typing import Protocol
 
-from headway.core.errors import EngineError
+from headway.core.errors import EngineError, SettingError
 from headway.core.scheduler_config import SchedulerConfig
 from headway.engine.config import EngineConfig
 from headway.engine.messages import Command, Ready, StepReport
@@ -38,7 +38,7 @@ class EngineListener(Protocol):
 
     def engine_reported(self, report: StepReport) -> None: ...
 
-    async def engine_gone(self, reason: str, num_failed_starts: int) -> None:
+    async def engine_gone(self, error: EngineError | SettingError, num_failed_starts: int) -> None:
         """An error that this raises ends `EngineHost.run`, and is for whoever runs it to report."""
 
 
@@ -80,10 +80,10 @@ class EngineHost:
         while not self._is_stopping:
             try:
                 await self._one_life()
-            except EngineError as exc:
+            except (EngineError, SettingError) as exc:
                 if self._is_stopping:
                     return
-                await self._listener.engine_gone(str(exc), self._num_failed_starts)
+                await self._listener.engine_gone(exc, self._num_failed_starts)
                 log.error("%s", exc)
             if not self._is_stopping:
                 await asyncio.sleep(self._pause_seconds)

@@ -78,7 +78,11 @@ class LocalRole:
             await asyncio.gather(*parts, return_exceptions=True)
 
     async def _watch_nats(self) -> None:
-        raise EmbeddedNatsFailed(f"ended with status {await self.nats.wait()}")
+        """NATS is gone for good: nobody would hear of jobs that are finished, so nothing is waited for."""
+        failure = EmbeddedNatsFailed(f"ended with status {await self.nats.wait()}")
+        self._on_stage(f"{failure}; stopping at once, jobs that run are done again after the next start")
+        self.worker.abandon_jobs()
+        raise failure
 
     async def _start(self) -> None:
         self._on_stage("starting nats-server")

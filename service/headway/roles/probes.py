@@ -4,13 +4,18 @@ A role says which conditions hold; readiness is all of them, with those that do 
 the process has to bring about by itself (a model that is loaded): whoever asks for it kills a process that takes too
 long, which would bring neither NATS nor a leader, and cost the loading once more. Liveness is tied to nothing outside
 either.
+
+The log has a line for each change of readiness: who reads it has no probe at hand.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection
 
 from headway.lease.health import HealthServer, Probe
+
+log = logging.getLogger(__name__)
 
 
 class Probes:
@@ -22,6 +27,7 @@ class Probes:
         self._health = health
         self._failing = dict.fromkeys(conditions, "not yet")
         self._starting = set(startup)
+        self._was_ever_ready = False
         self._answer()
 
     def met(self, condition: str) -> None:
@@ -41,7 +47,16 @@ class Probes:
         starting = self._reasons(self._starting)
         self._health.set(Probe.STARTUP, not starting, starting or "started")
         reasons = self._reasons(self._failing)
+        self._log_change(reasons)
         self._health.set(Probe.READINESS, not reasons, reasons or "ready")
+
+    def _log_change(self, reasons: str) -> None:
+        was_ready = self._health.is_ok(Probe.READINESS)
+        if reasons and was_ready:
+            log.info("not ready any more: %s", reasons)
+        elif not reasons and not was_ready:
+            log.info("ready again" if self._was_ever_ready else "ready")
+            self._was_ever_ready = True
 
     def _reasons(self, conditions: Collection[str]) -> str:
         return "; ".join(f"{condition}: {why}" for condition, why in self._failing.items() if condition in conditions)

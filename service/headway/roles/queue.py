@@ -112,6 +112,7 @@ class QueueRole:
         await self._election.step_down()
         await self._supervisor.close()
         await self._parts.aclose()
+        log.info("the queue has stopped")
 
     @property
     def is_leading(self) -> bool:

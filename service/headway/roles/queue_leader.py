@@ -75,6 +75,8 @@ class QueueLeader:
         self._supervisor = Supervisor("leader")
         self.is_serving = False
         """Workers are let in."""
+        self._workers: dict[int, str] = {}
+        """The names of those that are connected, by stream."""
         self._leases: Leases
         self._actions: QueueActions
 
@@ -182,6 +184,8 @@ class QueueLeader:
 
     def connected(self, stream: int, hello: Hello) -> None:
         if self._may_serve():
+            self._workers[stream] = hello.name
+            log.info("worker %s connects (model %s, holds %d jobs)", hello.name, hello.model, len(hello.held))
             self._actions.carry_out(self._leases.connect(stream, hello, self._clock.now()))
         else:
             self._server.drop(stream, "this process does not lead any more")
@@ -198,6 +202,8 @@ class QueueLeader:
             self._telemetry.ended(outstanding, message.finish_reason)
 
     def disconnected(self, stream: int) -> None:
+        if name := self._workers.pop(stream, None):
+            log.info("worker %s has left", name)
         if self.is_serving:
             self._telemetry.disconnected(stream)
             self._actions.carry_out(self._leases.disconnect(stream, self._clock.now()))
@@ -235,4 +241,4 @@ class QueueLeader:
                 await self._succession.save(self._leases, self._clock.now())
                 await self._actions.finish()
         except (BrokerError, TimeoutError) as exc:
-            log.warning("stops without saving everything: %s", exc or "NATS does not answer")
+            log.warning("stops without saving everything: %s", str(exc) or "NATS does not answer")

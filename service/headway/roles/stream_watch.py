@@ -42,14 +42,18 @@ class StreamWatch:
 
     async def check(self, connection: Connection) -> None:
         """Until the streams are as they must be, saying why not meanwhile."""
+        was_refused = False
         while True:
             try:
                 await ensure_streams(connection.js, self._config)
             except BrokerError as exc:
+                was_refused = True
                 log.warning("not ready: %s", exc)
                 self._probes.failing(STREAMS, str(exc))
                 await asyncio.sleep(RETRY_SECONDS)
             else:
+                if was_refused:
+                    log.info("the streams are as they must be")
                 self._probes.met(STREAMS)
                 return
 

@@ -86,7 +86,11 @@ class Supervisor:
 
 @contextlib.contextmanager
 def stop_on_signals(stop: asyncio.Event, hurry: asyncio.Event | None = None) -> Iterator[None]:
-    """Sets ``stop`` on the first SIGTERM or SIGINT and ``hurry`` on the second; after that they act as ever."""
+    """Sets ``stop`` on the first SIGTERM or SIGINT and ``hurry`` on the second; after that they act as ever.
+
+    SIGHUP (the terminal was closed) asks to stop too, but never to hurry: shell and kernel send it once each. A process
+    that was started to outlive its terminal (``nohup``) goes on ignoring it.
+    """
     loop = asyncio.get_running_loop()
     asked = [event for event in (stop, hurry) if event is not None]
 
@@ -95,13 +99,22 @@ def stop_on_signals(stop: asyncio.Event, hurry: asyncio.Event | None = None) -> 
         if not asked:
             forget()
 
+    def hear_hangup() -> None:
+        if not stop.is_set():
+            hear()
+
     def forget() -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, hear)
+    outlives_terminal = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    if not outlives_terminal:
+        loop.add_signal_handler(signal.SIGHUP, hear_hangup)
     try:
         yield
     finally:
         forget()
+        if not outlives_terminal:
+            loop.remove_signal_handler(signal.SIGHUP)

@@ -23,7 +23,7 @@ from opentelemetry.sdk.trace.export import SpanExporter
 
 from headway.broker.connection import Connection, ConnectionState, connect
 from headway.broker.replay_service import ReplayServer
-from headway.core.errors import EngineError
+from headway.core.errors import EngineError, SettingError
 from headway.core.lease_messages import CancelJob, Demand, Grant, Recall, Welcome, WorkerLoad, WorkerMessage
 from headway.core.stats import SchedulerStats
 from headway.core.worker_leases import WorkerFacts, WorkerLeases
@@ -72,6 +72,7 @@ class WorkerRole:
         self.on_stage: Callable[[str], None] = lambda stage: None
         """Hears what its start and its end are busy with, for people."""
         self._hurry = asyncio.Event()
+        self._has_abandoned = False
         self.must_start = False
         """Fail if the engine fails at its first start, instead of trying again: for people, who see why and mend it."""
         self.on_report: Callable[[StepReport], None] = lambda report: None
@@ -86,13 +87,20 @@ class WorkerRole:
         self._can_take = asyncio.Event()
 
     async def start(self) -> None:
-        """Returns once a leader has welcomed this worker: NATS, the streams and the engine are there then."""
+        """Returns once a leader has welcomed this worker: NATS, the streams and the engine are there then.
+
+        Raises ``SettingError`` if the engine cannot start as it is set, though NATS may not be there yet.
+        """
         self._parts.callback(self.telemetry.close)
         await self.health.start()
         self._parts.push_async_callback(self.health.stop)
         log.info("metrics at http://%s/metrics, probes at %s", self.telemetry.metrics.address, self.health.address)
         self._engine_task = self._supervisor.spawn("engine", self.engine.run())
         self._parts.push_async_callback(self.engine.stop)
+        self._supervisor.spawn("connect", self._connect())
+        await self._supervisor.run_until(self._can_take)
+
+    async def _connect(self) -> None:
         connection = await connect(self._settings.broker, f"headway-worker-{self.name}", on_change=self._on_nats)
         self._parts.push_async_callback(connection.close)
         self._supervisor.spawn("nats", fail_when_closed(connection))
@@ -103,7 +111,6 @@ class WorkerRole:
         self._parts.push_async_callback(replays.stop)
         self._supervisor.spawn("progress", self._report_progress())
         self._supervisor.spawn("lease", self._follow_leader(connection))
-        await self._supervisor.run_until(self._can_take)
 
     async def run(self, stop: asyncio.Event) -> None:
         await self._supervisor.run_until(stop)
@@ -116,6 +123,7 @@ class WorkerRole:
         await self.engine.stop()
         await self._supervisor.close()
         await self._parts.aclose()
+        log.info("the worker has stopped")
 
     def _on_nats(self, state: ConnectionState) -> None:
         self._is_nats_connected = state.connected
@@ -159,15 +167,17 @@ class WorkerRole:
                 self._jobs.output(output)
         self._ask()
 
-    async def engine_gone(self, reason: str, num_failed_starts: int) -> None:
+    async def engine_gone(self, error: EngineError | SettingError, num_failed_starts: int) -> None:
+        """Raises the error if nobody is helped by another try: a setting is wrong, and is not once it has served."""
+        reason = str(error)
         self.stats = None
         self._metrics.engine_gone()
         self._probes.failing(ENGINE, reason)
         self._ask()
         if num_failed_starts >= MAX_FAILED_STARTS:
             self._probes.dead(f"the engine failed to start {num_failed_starts} times: {reason}")
-        if self.must_start and self.ready is None:
-            raise EngineError(reason)
+        if self.ready is None and (self.must_start or isinstance(error, SettingError)):
+            raise error
         if self._jobs is not None:
             await self._jobs.engine_gone(reason)
 
@@ -220,6 +230,7 @@ class WorkerRole:
         if not self._leases.welcome(welcome):
             self._reconnect(f"its leader has epoch {welcome.epoch}, which is over")
             return
+        log.info("the queue has let this worker in (epoch %d)", welcome.epoch)
         self._probes.met(LEADER)
         self._last_demand = None
         self._can_take.set()
@@ -270,18 +281,25 @@ class WorkerRole:
         """Hand back at once what would be finished first."""
         self._hurry.set()
 
+    def abandon_jobs(self) -> None:
+        """Neither finish nor hand back at the end: what it would write to is gone for good."""
+        self._has_abandoned = True
+
     async def _drain(self) -> None:
-        if self._leases is None or self._jobs is None:
+        if self._leases is None or self._jobs is None or self._has_abandoned:
             return
         self._leases.stop()
         self._ask()
         is_broken = self._supervisor.has_failed
         seconds = 0.0 if is_broken else self._settings.roles.drain_seconds
         if len(self._jobs) and seconds:
-            self._tell_people(f"finishing {len(self._jobs)} jobs, at most {seconds:g} s; asked again: none")
+            self._tell_people(
+                f"finishing what runs (jobs: {len(self._jobs)}), at most {seconds:g} s; "
+                "another Ctrl-C or SIGTERM hands it back at once"
+            )
         if await self._emptied(seconds, unless=self._hurry):
             return
-        self._tell_people(f"handing {len(self._jobs)} jobs back")
+        self._tell_people(f"handing back what runs (jobs: {len(self._jobs)})")
         self._jobs.hand_back_all("the worker is stopping")
         if not await self._emptied(BROKEN_HAND_BACK_SECONDS if is_broken else HAND_BACK_SECONDS):
             log.warning("%d jobs could not be handed back in time", len(self._jobs))

@@ -1,4 +1,4 @@
-"""Makes the native kernels' library: compiled on first use into the cache folder, some seconds, once per machine.
+"""Makes the native kernels' library: compiled on first use into the cache folder, half a minute, once per machine.
 
 The library is tied to torch only by torch's stable interface for C, so it needs no Python headers and compiles in
 seconds. It holds the arithmetic once per instruction set and chooses when it runs: one file serves every CPU of its
@@ -16,7 +16,6 @@ import os
 import platform
 import shlex
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -26,12 +25,16 @@ from pathlib import Path
 
 import torch
 
+from headway.engine.native.compilers import BuildFailedError, Compilers
+
 Progress = Callable[[str], None]
 
 SOURCES = Path(__file__).parent
 PREBUILT = SOURCES / "prebuilt"
 """Where an image has its library."""
 TORCH = Path(torch.__file__).parent
+BUILD_PREFIX = "build-"
+"""Of the folders in which libraries are made."""
 
 FLAGS = "-std=c++17 -O3 -fPIC -fvisibility=hidden -fno-math-errno -fno-trapping-math -w"
 X86_LEVELS = {
@@ -43,10 +46,6 @@ X86_LEVELS = {
 """Flags per instruction set; levels.cpp knows the same names."""
 OPS = ("op", "linear_op", "linear_int8_op", "pointwise_op", "levels")
 """Sources that are compiled once."""
-
-
-class BuildFailedError(Exception):
-    """There is no library, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +68,8 @@ def find_library(folder: Path, progress: Progress) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         with _lock(folder / "lock"):
             if not _is_whole(library):
-                progress("compiling the kernels for the CPU (once, some seconds)")
+                progress("compiling the kernels for the CPU (once, half a minute)")
+                _remove_leftovers(folder)
                 _build(compiler, library)
     except OSError as exc:
         raise BuildFailedError(f"cannot write to {folder}: {exc}") from exc
@@ -94,7 +94,8 @@ def _compiler() -> list[str]:
 
 
 def _version(compiler: list[str]) -> str:
-    return _run([*compiler, "--version"])
+    with Compilers() as compilers:
+        return compilers.run([*compiler, "--version"])
 
 
 def _file_name(compiler: str) -> str:
@@ -115,33 +116,28 @@ def _units() -> list[_Unit]:
 
 
 def _build(compiler: list[str], library: Path) -> None:
-    with tempfile.TemporaryDirectory(dir=library.parent, prefix="build-") as folder:
+    with tempfile.TemporaryDirectory(dir=library.parent, prefix=BUILD_PREFIX) as folder:
         built = Path(folder) / library.name
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            objects = list(pool.map(lambda unit: _compile(compiler, unit, Path(folder)), _units()))
-        torch_libraries = [f"-L{TORCH / 'lib'}", "-ltorch_cpu", "-lc10"]
-        _run([*compiler, "-shared", "-o", str(built), *objects, *torch_libraries])
+        with ThreadPoolExecutor(os.cpu_count()) as pool, Compilers() as compilers:  # killed before the pool waits
+            objects = list(pool.map(lambda unit: _compile(compilers, compiler, unit, Path(folder)), _units()))
+            torch_libraries = [f"-L{TORCH / 'lib'}", "-ltorch_cpu", "-lc10"]
+            compilers.run([*compiler, "-shared", "-o", str(built), *objects, *torch_libraries])
         if not built.is_file():
             raise BuildFailedError(f"{compiler[0]} made nothing")
         _digest_file(library).write_text(_digest(built))
         built.replace(library)
 
 
-def _compile(compiler: list[str], unit: _Unit, folder: Path) -> str:
+def _remove_leftovers(folder: Path) -> None:
+    """Of builds that were killed; whoever holds the lock is the only one that builds."""
+    for leftover in folder.glob(f"{BUILD_PREFIX}*"):
+        shutil.rmtree(leftover, ignore_errors=True)
+
+
+def _compile(compilers: Compilers, compiler: list[str], unit: _Unit, folder: Path) -> str:
     built = str(folder / f"{unit.name}.o")
-    _run([*compiler, *shlex.split(f"{FLAGS} {unit.flags}"), "-c", str(SOURCES / unit.source), "-o", built])
+    compilers.run([*compiler, *shlex.split(f"{FLAGS} {unit.flags}"), "-c", str(SOURCES / unit.source), "-o", built])
     return built
-
-
-def _run(command: list[str]) -> str:
-    try:
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    except OSError as exc:
-        raise BuildFailedError(f"{command[0]} cannot be run: {exc}") from exc
-    except subprocess.CalledProcessError as exc:
-        lines = exc.stderr.strip().splitlines() or [f"status {exc.returncode}"]
-        error = next((line for line in lines if "error" in line), lines[0])
-        raise BuildFailedError(f"{command[0]} failed: {error}") from exc
 
 
 def _is_whole(library: Path) -> bool:
