@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
 
-from nats.aio.client import Client as NatsClient
 from nats.errors import SlowConsumerError
 from nats.js import JetStreamContext
 
 from headway.broker.config import BrokerConfig
 from headway.broker.errors import BrokerUnavailable, translated
+from headway.broker.permissions import PermissionClient
 from headway.broker.tls import RenewedTls
 from headway.core.errors import SettingError
 
@@ -54,7 +54,7 @@ class Connection:
     ) -> None:
         self.config = config
         self.name = name
-        self.client = NatsClient()
+        self.client = PermissionClient()
         self.js: JetStreamContext = self.client.jetstream(timeout=config.nats_timeout_seconds)
         self.state = ConnectionState(False, f"connecting to {_without_password(config)}")
         self._on_change = on_change
@@ -116,6 +116,7 @@ class Connection:
         return self.client.max_payload
 
     async def _on_connected(self) -> None:
+        self.client.forget()
         self._change(ConnectionState(True))
 
     async def _on_disconnected(self) -> None:
@@ -133,6 +134,7 @@ class Connection:
         reason = str(exc) or type(exc).__name__
         if isinstance(exc, SlowConsumerError) or self.client.is_connected:
             log.warning("NATS: %s", reason)
+            self.client.note(reason)
             return
         self._renew_tls()
         self._change(ConnectionState(False, f"cannot reach {_without_password(self.config)}: {reason}"))
@@ -191,7 +193,7 @@ async def _attempt(step: Awaitable[None]) -> None:
         log.debug("closing the connection to NATS: %r", exc)
 
 
-def _cancel_leftovers(client: NatsClient) -> None:
+def _cancel_leftovers(client: PermissionClient) -> None:
     """nats-py ends its own tasks only if it can close in order, which it cannot once the server is gone."""
     tasks = [client._reconnection_task, *(sub._wait_for_msgs_task for sub in client._subs.values())]
     for task in tasks:
