@@ -65,3 +65,31 @@ def test_only_fields_that_were_given_are_sent():
     values = dict.fromkeys(option_names()) | {"stop": ("a", "b"), "logit_bias": (("7", -5.0),), "temperature": 0.0}
     values["stop_token_ids"] = ()
     assert given_fields(values) == {"stop": ("a", "b"), "logit_bias": {"7": -5.0}, "temperature": 0.0}
+
+
+def test_a_file_that_is_not_utf_8_is_named_with_the_way_out(tmp_path):
+    (tmp_path / "jobs").write_bytes("caf\xe9".encode("latin-1"))
+    with (tmp_path / "jobs").open(encoding="utf-8") as file, pytest.raises(click.UsageError, match=r"jobs: .*iconv"):
+        read(lines=file)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"prompts": ["caf\udce9"]}, "the prompt: "),
+        ({"lines": ["fine", "caf\udce9"]}, "line 2: "),
+        ({"lines": ['{"prompt": "\\ud800"}']}, "line 1: prompt"),
+        ({"prompts": ["fine"], "style": PromptStyle(False, "caf\udce9")}, "--system"),
+        ({"prompts": ["fine"], "stop": ["caf\udce9"]}, "stop"),
+    ],
+)
+def test_text_that_could_not_be_decoded_is_refused(arguments, words):
+    with pytest.raises(click.UsageError) as error:
+        read(*arguments.pop("prompts", ()), **arguments)
+    assert words in error.value.message
+    assert "UTF-8" in error.value.message
+
+
+def test_a_prompt_of_blanks_is_refused():
+    with pytest.raises(click.UsageError, match="must not be empty"):
+        read("   ")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from functools import cache
 from types import UnionType
@@ -64,6 +65,15 @@ def check_id(job_id: Any, where: str) -> None:
         raise click.UsageError(f"{where}: the id {job_id!r} must match [A-Za-z0-9_-]{{1,128}}")
     if RESERVED_JOB_ID.fullmatch(job_id):
         raise click.UsageError(f"{where}: the id {job_id!r} cannot be given: {RESERVED_ID_MESSAGE}")
+
+
+def check_text(fields: Mapping[str, Any], where: str) -> None:
+    """Raises a usage error for text with bytes that could not be decoded, or with half of a surrogate pair."""
+    for name, value in fields.items():
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            raise click.UsageError(f"{where}: {name} is not Unicode text: write it in UTF-8") from error
 
 
 class JobOption(click.Option):
