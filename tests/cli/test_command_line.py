@@ -124,7 +124,16 @@ def test_a_broker_that_is_not_there_is_one_line_and_status_1(headway):
     assert done.returncode == 1
     assert done.stdout == ""
     assert done.stderr.count("\n") == 1
-    assert "nats://127.0.0.1:1" in done.stderr
+    assert done.stderr.count("127.0.0.1") == 1
+    assert "nats://127.0.0.1:1: connection refused" in done.stderr
+    assert "`headway up`" in done.stderr
+
+
+def test_a_command_that_waits_for_a_broker_says_so(headway):
+    done = headway("top", "--nats-url", "nats://127.0.0.1:1", "--nats-timeout-seconds", "1.5", "--once")
+    trying, failed = done.stderr.splitlines()
+    assert "trying to reach NATS at nats://127.0.0.1:1" in trying
+    assert "`headway up`" in failed
 
 
 def test_a_reader_that_leaves_ends_the_command_without_a_word():

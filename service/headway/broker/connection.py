@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,7 +57,7 @@ class Connection:
         self.name = name
         self.client = PermissionClient()
         self.js: JetStreamContext = self.client.jetstream(timeout=config.nats_timeout_seconds)
-        self.state = ConnectionState(False, f"connecting to {_without_password(config)}")
+        self.state = ConnectionState(False, f"no answer from {without_password(config)} yet")
         self._on_change = on_change
         self._tls: RenewedTls | None = None
         self._closing = False
@@ -78,12 +79,12 @@ class Connection:
             closed_cb=self._on_closed,
             **options,
         )
-        with translated(f"connect to {_without_password(self.config)}"):
+        with translated("connect to NATS"):
             is_connected = await _within(timeout_seconds, attempts)
         if not is_connected:
             reason = self.state.reason
             await self.close()
-            raise BrokerUnavailable(f"connect to {_without_password(self.config)}", reason)
+            raise BrokerUnavailable("connect to NATS", reason)
         await self._on_connected()
         return self
 
@@ -123,7 +124,7 @@ class Connection:
         if self._closing:
             return
         self._renew_tls()
-        self._change(ConnectionState(False, f"lost the connection to {_without_password(self.config)}"))
+        self._change(ConnectionState(False, f"lost the connection to {without_password(self.config)}"))
 
     async def _on_closed(self) -> None:
         cause = self.client.last_error
@@ -131,13 +132,13 @@ class Connection:
         self._closed.set()
 
     async def _on_error(self, exc: Exception) -> None:
-        reason = str(exc) or type(exc).__name__
+        reason = _reason(exc)
         if isinstance(exc, SlowConsumerError) or self.client.is_connected:
             log.warning("NATS: %s", reason)
             self.client.note(reason)
             return
         self._renew_tls()
-        self._change(ConnectionState(False, f"cannot reach {_without_password(self.config)}: {reason}"))
+        self._change(ConnectionState(False, f"cannot reach {without_password(self.config)}: {reason}"))
 
     def _renew_tls(self) -> None:
         """Before the next attempt."""
@@ -220,7 +221,14 @@ def _options(config: BrokerConfig) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
-def _without_password(config: BrokerConfig) -> str:
+def _reason(exc: Exception) -> str:
+    """In words; asyncio's own name the address once more."""
+    if isinstance(exc, ConnectionError) and exc.errno is not None:
+        return os.strerror(exc.errno).lower()
+    return str(exc) or type(exc).__name__
+
+
+def without_password(config: BrokerConfig) -> str:
     """The addresses as they may be logged."""
     return ", ".join(
         urlsplit(url)._replace(netloc=urlsplit(url).netloc.rpartition("@")[2]).geturl() for url in config.urls

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from headway.commands.connecting import client_of
 from headway.commands.flags import SettingFlags, SettingsCommand, connection_flags
 from headway.commands.job_names import JobName, shown
 from headway.commands.job_output import Outcome, complain, print_json, print_stream
@@ -45,11 +46,8 @@ def command(flags: SettingFlags, job: JobKey, as_json: bool, timeout: float) -> 
 
 
 async def _read(config: BrokerConfig, job: JobKey, as_json: bool, seconds: float) -> Outcome:
-    from headway.broker.client import Client
-
-    connecting = Client.connect(tenant=job.tenant, config=config, timeout_seconds=config.nats_timeout_seconds)
     async with (
-        connecting as client,
+        client_of(config, job.tenant) as client,
         client.follow(job.id) as stream,
         Patience(client, job=job) as patience,
         asyncio.timeout(seconds),
