@@ -5,7 +5,7 @@ import json
 import click
 import pytest
 
-from headway.commands.job_fields import given_fields, option_names
+from headway.commands.job_fields import check_values, given_fields, option_names
 from headway.commands.job_files import PromptStyle, read_requests
 
 CHAT, RAW = PromptStyle(is_raw=False), PromptStyle(is_raw=True)
@@ -93,3 +93,16 @@ def test_text_that_could_not_be_decoded_is_refused(arguments, words):
 def test_a_prompt_of_blanks_is_refused():
     with pytest.raises(click.UsageError, match="must not be empty"):
         read("   ")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("temperature", -3.0), ("logit_bias", {"7": float("nan")}), ("priority", 101), ("logprobs", 21)],
+)
+def test_a_flag_that_no_job_may_have_is_refused_by_its_name(field, value):
+    with pytest.raises(click.UsageError, match=f"--{field.replace('_', '-')}: must"):
+        check_values({field: value})
+
+
+def test_flags_that_some_jobs_may_have_are_left_to_the_queue():
+    check_values({"min_tokens": 300, "logit_bias": {"7": -5.0}, "deadline_seconds": 3.0, "stop": ("a",)})

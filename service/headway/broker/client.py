@@ -65,7 +65,7 @@ class Client:
 
     def __init__(self, config: BrokerConfig, tenant: str, model: str, connect_timeout_seconds: float | None) -> None:
         self.tenant = _token("tenant", tenant)
-        self.model = _token("model", model)
+        self.model = _model(model)
         self._connection = Connection(config, f"headway client {tenant}", self._on_change)
         self._connect_timeout_seconds = connect_timeout_seconds
         self._readers: weakref.WeakSet[LogReader] = weakref.WeakSet()
@@ -131,7 +131,7 @@ class Client:
         key = self._key(uuid.uuid4().hex if id is None else id)
         prompt = list(prompt) if isinstance(prompt, Sequence) and not isinstance(prompt, str) else prompt
         fields = {"id": key.id, "prompt": prompt, "messages": messages, **options}
-        job = publication(_token("model", model or self.model), self.tenant, encode_fields(fields), traceparent)
+        job = publication(_model(model or self.model), self.tenant, encode_fields(fields), traceparent)
         return self._stream(key, job, is_new=id is None, timeout_seconds=timeout_seconds)
 
     def follow(self, job_id: str) -> JobStream:
@@ -181,7 +181,12 @@ class Client:
                 reader.look_again()
 
 
-def _token(field: str, value: str) -> str:
+def _model(name: str) -> str:
+    fix = f'; {name!r} is none: give the served name (served_model of the worker, "default" unless it is set)'
+    return _token("model", name, fix)
+
+
+def _token(field: str, value: str, fix: str = "") -> str:
     if TOKEN.fullmatch(value) is None:
-        raise JobRejected(RejectCode.INVALID_VALUE, field, "must match [a-z0-9-]{1,63}")
+        raise JobRejected(RejectCode.INVALID_VALUE, field, f"must match [a-z0-9-]{{1,63}}{fix}")
     return value

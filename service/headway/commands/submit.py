@@ -12,7 +12,7 @@ import click
 
 from headway.commands.connecting import client_of
 from headway.commands.flags import SettingFlags, SettingsCommand, connection_flags
-from headway.commands.job_fields import check_id, given_fields, job_options
+from headway.commands.job_fields import check_id, check_values, given_fields, job_options
 from headway.commands.job_files import JobRequest, PromptStyle, read_requests
 from headway.commands.job_names import DEFAULT_TENANT, shown
 from headway.commands.job_output import Outcome, complain, print_json, print_stream
@@ -81,7 +81,8 @@ def command(
     from headway.commands.running import run_interruptibly
 
     check_id(job_id, "--id")
-    options = given_fields(fields) | ({"id": job_id} if job_id else {})
+    check_values(fields := given_fields(fields))
+    options = fields | ({"id": job_id} if job_id else {})
     requests = read_requests(prompts, file, PromptStyle(raw, system), options)
     if job_id and len(requests) > 1:
         raise click.UsageError("--id names one job; these are several")
