@@ -91,6 +91,11 @@ async def test_a_reader_may_come_before_the_job(client: Client, connection: Conn
     assert (await waiting).text == "a"
 
 
+async def test_a_result_that_does_not_come_in_time_is_named(client: Client) -> None:
+    with pytest.raises(TimeoutError, match=r"job acme/never has not ended in 0\.05 s"):
+        await client.result("never", timeout_seconds=0.05)
+
+
 async def test_iterating_publishes_the_job_with_its_fields(client: Client, connection: Connection) -> None:
     stream = client.submit(messages=[{"role": "user", "content": "Hi"}], id="a1", max_tokens=4, stop=["x"], seed=None)
     first = asyncio.create_task(anext(stream))

@@ -26,6 +26,10 @@ def test_several_addresses_are_separated_by_commas() -> None:
         {"num_stream_replicas": 2},
         {"chunk_interval_seconds": -0.1},
         {"nats_url": " , "},
+        {"nats_url": "http://127.0.0.1:4222"},
+        {"nats_url": "nats://a:4222,foo"},
+        {"nats_url": "nats://a:port"},
+        {"nats_url": "nats://"},
         {"max_job_bytes": 10, "max_waiting_bytes": 5},
         {"nats_tls_cert_file": "cert.pem"},
         {"nats_user": "me"},
@@ -40,6 +44,9 @@ def test_a_setting_that_cannot_hold_is_named_with_the_way_out(settings: dict[str
 
 def test_a_password_is_not_shown() -> None:
     assert "secret" not in repr(BrokerConfig(nats_user="me", nats_password="secret"))
+    with pytest.raises(SettingError) as caught:
+        BrokerConfig(nats_url="http://me:secret@a,me:secret@b")
+    assert "secret" not in str(caught.value)
 
 
 def test_config_is_frozen() -> None:

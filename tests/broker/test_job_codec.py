@@ -91,6 +91,7 @@ def test_equal_payloads_have_equal_hashes_and_others_do_not() -> None:
 def test_what_is_no_json_object_is_rejected_with_no_identity(payload: bytes) -> None:
     error = rejection(payload)
     assert (error.code, error.field, error.key) == (RejectCode.INVALID_JSON, None, None)
+    assert "JSON object" in error.message
 
 
 @pytest.mark.parametrize(

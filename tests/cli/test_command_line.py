@@ -85,6 +85,12 @@ def test_the_printed_settings_can_be_fed_back(call, tmp_path):
         (("queue", "--policy", "lifo"), ("--policy", "fifo")),
         (("up", "--config", "/no/such.yaml"), ("/no/such.yaml", "No such file")),
         (("submit", "--model", "No.Such", "x"), ("model", "must match")),
+        (("submit", "--model", "Org/Model-1B", "x"), ("Org/Model-1B", "served name", '"default"')),
+        (("submit", "--temperature", "-3", "x"), ("--temperature", "≥ 0.0")),
+        (("submit", "   "), ("the prompt", "must not be empty")),
+        (("submit", "caf\udce9"), ("the prompt", "UTF-8")),
+        (("submit", "--system", "caf\udce9", "x"), ("--system", "UTF-8")),
+        (("top", "--nats-url", "http://127.0.0.1:4222"), ("--nats-url", "nats://host:4222")),
         (("submit", "--id", "a.b", "x"), ("--id", "a.b")),
         (("submit", "--id", "j12", "x"), ("--id", "j12", "reserved")),
         (("cancel", "Acme/a1"), ("Acme/a1", "tenant")),
@@ -125,7 +131,16 @@ def test_a_broker_that_is_not_there_is_one_line_and_status_1(headway):
     assert done.returncode == 1
     assert done.stdout == ""
     assert done.stderr.count("\n") == 1
-    assert "nats://127.0.0.1:1" in done.stderr
+    assert done.stderr.count("127.0.0.1") == 1
+    assert "nats://127.0.0.1:1: connection refused" in done.stderr
+    assert "`headway up`" in done.stderr
+
+
+def test_a_command_that_waits_for_a_broker_says_so(headway):
+    done = headway("top", "--nats-url", "nats://127.0.0.1:1", "--nats-timeout-seconds", "1.5", "--once")
+    trying, failed = done.stderr.splitlines()
+    assert "trying to reach NATS at nats://127.0.0.1:1" in trying
+    assert "`headway up`" in failed
 
 
 def test_a_reader_that_leaves_ends_the_command_without_a_word():

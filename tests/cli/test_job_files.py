@@ -5,7 +5,7 @@ import json
 import click
 import pytest
 
-from headway.commands.job_fields import given_fields, option_names
+from headway.commands.job_fields import check_values, given_fields, option_names
 from headway.commands.job_files import PromptStyle, read_requests
 
 CHAT, RAW = PromptStyle(is_raw=False), PromptStyle(is_raw=True)
@@ -65,3 +65,44 @@ def test_only_fields_that_were_given_are_sent():
     values = dict.fromkeys(option_names()) | {"stop": ("a", "b"), "logit_bias": (("7", -5.0),), "temperature": 0.0}
     values["stop_token_ids"] = ()
     assert given_fields(values) == {"stop": ("a", "b"), "logit_bias": {"7": -5.0}, "temperature": 0.0}
+
+
+def test_a_file_that_is_not_utf_8_is_named_with_the_way_out(tmp_path):
+    (tmp_path / "jobs").write_bytes("caf\xe9".encode("latin-1"))
+    with (tmp_path / "jobs").open(encoding="utf-8") as file, pytest.raises(click.UsageError, match=r"jobs: .*iconv"):
+        read(lines=file)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"prompts": ["caf\udce9"]}, "the prompt: "),
+        ({"lines": ["fine", "caf\udce9"]}, "line 2: "),
+        ({"lines": ['{"prompt": "\\ud800"}']}, "line 1: prompt"),
+        ({"prompts": ["fine"], "style": PromptStyle(False, "caf\udce9")}, "--system"),
+        ({"prompts": ["fine"], "stop": ["caf\udce9"]}, "stop"),
+    ],
+)
+def test_text_that_could_not_be_decoded_is_refused(arguments, words):
+    with pytest.raises(click.UsageError) as error:
+        read(*arguments.pop("prompts", ()), **arguments)
+    assert words in error.value.message
+    assert "UTF-8" in error.value.message
+
+
+def test_a_prompt_of_blanks_is_refused():
+    with pytest.raises(click.UsageError, match="must not be empty"):
+        read("   ")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("temperature", -3.0), ("logit_bias", {"7": float("nan")}), ("priority", 101), ("logprobs", 21)],
+)
+def test_a_flag_that_no_job_may_have_is_refused_by_its_name(field, value):
+    with pytest.raises(click.UsageError, match=f"--{field.replace('_', '-')}: must"):
+        check_values({field: value})
+
+
+def test_flags_that_some_jobs_may_have_are_left_to_the_queue():
+    check_values({"min_tokens": 300, "logit_bias": {"7": -5.0}, "deadline_seconds": 3.0, "stop": ("a",)})

@@ -116,10 +116,10 @@ def test_every_field_reaches_the_engine(up):
 
 
 def test_a_rejected_job_is_one_line_that_names_the_field_and_status_1(up):
-    done = up("submit", "--top-p", "7", "Hello")
+    done = up("submit", "--max-tokens", "3", "--min-tokens", "7", "Hello")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.count("\n") == 1
-    assert "top_p" in done.stderr
+    assert "min_tokens" in done.stderr
 
 
 def test_a_rejected_job_does_not_keep_others_from_their_end(up):

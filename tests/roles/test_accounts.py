@@ -30,7 +30,7 @@ def login(user: str, **fields: Any) -> dict[str, Any]:
 async def served(parts: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Callable[[str], Any]]:
     """Tenant → its client, not opened yet."""
     for user in ("queue", "worker", "operator", "acme", "bob", "system"):
-        monkeypatch.setenv(f"HEADWAY_{user.upper()}_PASSWORD", f"secret-{user}")
+        monkeypatch.setenv(f"NATS_{user.upper()}_PASSWORD", f"secret-{user}")
     async with AsyncExitStack() as stack:
         parts.nats = await stack.enter_async_context(EmbeddedNats(tmp_path / "nats", extra_config=ACCOUNTS.read_text()))
         stack.push_async_callback(parts.stack.aclose)

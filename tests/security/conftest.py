@@ -34,7 +34,7 @@ async def nats(
 ) -> AsyncIterator[EmbeddedNats]:
     """The second kind shows that accounts alone keep tenants apart, whatever their users may do inside."""
     for user in USERS:
-        monkeypatch.setenv(f"HEADWAY_{user.upper()}_PASSWORD", f"secret-{user}")
+        monkeypatch.setenv(f"NATS_{user.upper()}_PASSWORD", f"secret-{user}")
     text = ACCOUNTS.read_text()
     if request.param != "as it is":
         head, tenants = text.split("  ACME {\n")

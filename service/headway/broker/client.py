@@ -17,11 +17,10 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self, TypedDict, Unpack
 
-import msgspec
-
 from headway.broker.config import BrokerConfig
 from headway.broker.connection import Connection, ConnectionState
 from headway.broker.control import request_cancel, request_status
+from headway.broker.job_payload import encode_fields
 from headway.broker.job_publish import Publication, publication
 from headway.broker.job_stream import JobStream
 from headway.broker.log_reader import LogReader
@@ -66,7 +65,7 @@ class Client:
 
     def __init__(self, config: BrokerConfig, tenant: str, model: str, connect_timeout_seconds: float | None) -> None:
         self.tenant = _token("tenant", tenant)
-        self.model = _token("model", model)
+        self.model = _model(model)
         self._connection = Connection(config, f"headway client {tenant}", self._on_change)
         self._connect_timeout_seconds = connect_timeout_seconds
         self._readers: weakref.WeakSet[LogReader] = weakref.WeakSet()
@@ -124,16 +123,15 @@ class Client:
         Give an ``id`` of your own to find the job again, or to publish it once even if your program starts anew: the
         same id with the same content is the same job, with another content a `Conflict`. ``traceparent`` (W3C) makes
         the job part of your trace. What the job says is checked by the queue: a fault comes as a last chunk with
-        ``finish_reason`` ``rejected``. Raises `JobRejected` for an id or a model that no subject can carry, and for an
-        id that is reserved: the answer to that would come under another one.
+        ``finish_reason`` ``rejected``. Raises `JobRejected` for an id or a model that no subject can carry, for an id
+        that is reserved (the answer to that would come under another one), and for a value that JSON cannot hold.
         """
         if id is not None and RESERVED_JOB_ID.fullmatch(id):
             raise JobRejected(RejectCode.INVALID_VALUE, "id", RESERVED_ID_MESSAGE)
         key = self._key(uuid.uuid4().hex if id is None else id)
-        prompt = prompt if prompt is None or isinstance(prompt, str) else list(prompt)
+        prompt = list(prompt) if isinstance(prompt, Sequence) and not isinstance(prompt, str) else prompt
         fields = {"id": key.id, "prompt": prompt, "messages": messages, **options}
-        payload = msgspec.json.encode({name: value for name, value in fields.items() if value is not None})
-        job = publication(_token("model", model or self.model), self.tenant, payload, traceparent)
+        job = publication(_model(model or self.model), self.tenant, encode_fields(fields), traceparent)
         return self._stream(key, job, is_new=id is None, timeout_seconds=timeout_seconds)
 
     def follow(self, job_id: str) -> JobStream:
@@ -183,7 +181,12 @@ class Client:
                 reader.look_again()
 
 
-def _token(field: str, value: str) -> str:
+def _model(name: str) -> str:
+    fix = f'; {name!r} is none: give the served name (served_model of the worker, "default" unless it is set)'
+    return _token("model", name, fix)
+
+
+def _token(field: str, value: str, fix: str = "") -> str:
     if TOKEN.fullmatch(value) is None:
-        raise JobRejected(RejectCode.INVALID_VALUE, field, "must match [a-z0-9-]{1,63}")
+        raise JobRejected(RejectCode.INVALID_VALUE, field, f"must match [a-z0-9-]{{1,63}}{fix}")
     return value

@@ -6,7 +6,9 @@ rely on them.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
+from urllib.parse import urlsplit
 
 from headway.core.errors import SettingError
 
@@ -82,6 +84,10 @@ class BrokerConfig:
         _require(self.num_stream_replicas in (1, 3, 5), "num_stream_replicas", self.num_stream_replicas, "1, 3 or 5")
         _require(self.chunk_interval_seconds >= 0, "chunk_interval_seconds", self.chunk_interval_seconds, "0 or more")
         _require(bool(self.urls), "nats_url", self.nats_url, "give an address like nats://127.0.0.1:4222")
+        shown = re.sub(r"[^/,]*@", "", self.nats_url)
+        _require(
+            all(map(_is_address, self.urls)), "nats_url", shown, "write it like nats://host:4222 (or tls://, wss://)"
+        )
         _require(
             self.max_job_bytes <= self.max_waiting_bytes, "max_job_bytes", self.max_job_bytes, "≤ max_waiting_bytes"
         )
@@ -127,6 +133,18 @@ _POSITIVE = (
     "results_max_age_seconds",
     "max_dead_bytes",
 )
+
+
+SCHEMES = ("nats", "tls", "ws", "wss")
+
+
+def _is_address(url: str) -> bool:
+    """Whether NATS can be there; only asking tells whether it is."""
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in SCHEMES and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is no number
+        return False
 
 
 def _require(holds: bool, setting: str, value: object, fix: str) -> None:

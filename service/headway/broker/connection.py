@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
 
-from nats.aio.client import Client as NatsClient
 from nats.errors import SlowConsumerError
 from nats.js import JetStreamContext
 
 from headway.broker.config import BrokerConfig
 from headway.broker.errors import BrokerUnavailable, translated
+from headway.broker.permissions import PermissionClient
 from headway.broker.tls import RenewedTls
 from headway.core.errors import SettingError
 
@@ -54,9 +55,9 @@ class Connection:
     ) -> None:
         self.config = config
         self.name = name
-        self.client = NatsClient()
+        self.client = PermissionClient()
         self.js: JetStreamContext = self.client.jetstream(timeout=config.nats_timeout_seconds)
-        self.state = ConnectionState(False, f"connecting to {_without_password(config)}")
+        self.state = ConnectionState(False, f"no answer from {without_password(config)} yet")
         self._on_change = on_change
         self._tls: RenewedTls | None = None
         self._closing = False
@@ -78,12 +79,12 @@ class Connection:
             closed_cb=self._on_closed,
             **options,
         )
-        with translated(f"connect to {_without_password(self.config)}"):
+        with translated("connect to NATS"):
             is_connected = await _within(timeout_seconds, attempts)
         if not is_connected:
             reason = self.state.reason
             await self.close()
-            raise BrokerUnavailable(f"connect to {_without_password(self.config)}", reason)
+            raise BrokerUnavailable("connect to NATS", reason)
         await self._on_connected()
         return self
 
@@ -116,13 +117,14 @@ class Connection:
         return self.client.max_payload
 
     async def _on_connected(self) -> None:
+        self.client.forget()
         self._change(ConnectionState(True))
 
     async def _on_disconnected(self) -> None:
         if self._closing:
             return
         self._renew_tls()
-        self._change(ConnectionState(False, f"lost the connection to {_without_password(self.config)}"))
+        self._change(ConnectionState(False, f"lost the connection to {without_password(self.config)}"))
 
     async def _on_closed(self) -> None:
         cause = self.client.last_error
@@ -130,12 +132,13 @@ class Connection:
         self._closed.set()
 
     async def _on_error(self, exc: Exception) -> None:
-        reason = str(exc) or type(exc).__name__
+        reason = _reason(exc)
         if isinstance(exc, SlowConsumerError) or self.client.is_connected:
             log.warning("NATS: %s", reason)
+            self.client.note(reason)
             return
         self._renew_tls()
-        self._change(ConnectionState(False, f"cannot reach {_without_password(self.config)}: {reason}"))
+        self._change(ConnectionState(False, f"cannot reach {without_password(self.config)}: {reason}"))
 
     def _renew_tls(self) -> None:
         """Before the next attempt."""
@@ -191,7 +194,7 @@ async def _attempt(step: Awaitable[None]) -> None:
         log.debug("closing the connection to NATS: %r", exc)
 
 
-def _cancel_leftovers(client: NatsClient) -> None:
+def _cancel_leftovers(client: PermissionClient) -> None:
     """nats-py ends its own tasks only if it can close in order, which it cannot once the server is gone."""
     tasks = [client._reconnection_task, *(sub._wait_for_msgs_task for sub in client._subs.values())]
     for task in tasks:
@@ -218,7 +221,14 @@ def _options(config: BrokerConfig) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
-def _without_password(config: BrokerConfig) -> str:
+def _reason(exc: Exception) -> str:
+    """In words; asyncio's own name the address once more."""
+    if isinstance(exc, ConnectionError) and exc.errno is not None:
+        return os.strerror(exc.errno).lower()
+    return str(exc) or type(exc).__name__
+
+
+def without_password(config: BrokerConfig) -> str:
     """The addresses as they may be logged."""
     return ", ".join(
         urlsplit(url)._replace(netloc=urlsplit(url).netloc.rpartition("@")[2]).geturl() for url in config.urls

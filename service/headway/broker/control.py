@@ -145,7 +145,7 @@ class ControlServer:
 async def request_cancel(connection: Connection, key: JobKey, timeout_seconds: float = TIMEOUT_SECONDS) -> CancelAnswer:
     """Cancel a job; answered once its ``end`` is stored. Harmless twice.
 
-    Raises `BrokerUnavailable` if no leader answered in time, `BrokerRefused` if it could not do it.
+    Raises `BrokerUnavailable` if no leader answered in time, `BrokerRefused` if it could not do it or we may not ask.
     """
     operation = f"cancel {key.tenant}/{key.id}"
     reply = msgspec.json.decode(
@@ -157,7 +157,10 @@ async def request_cancel(connection: Connection, key: JobKey, timeout_seconds: f
 
 
 async def request_status(connection: Connection, timeout_seconds: float = TIMEOUT_SECONDS) -> QueueStatus:
-    """The leader's view of queue and workers. Raises `BrokerUnavailable` if no leader answered in time."""
+    """The leader's view of queue and workers.
+
+    Raises `BrokerUnavailable` if no leader answered in time, `BrokerRefused` if we may not ask.
+    """
     data = await _request(connection, STATUS_SUBJECT, "ask for the status of the queue", timeout_seconds)
     return msgspec.json.decode(data, type=QueueStatus)
 

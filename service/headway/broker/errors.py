@@ -35,6 +35,7 @@ from pathlib import Path
 import nats.errors
 import nats.js.errors
 
+from headway.broker.permissions import PermissionViolation
 from headway.core.errors import BrokerError, JobRejected, RejectCode
 from headway.core.job import JobKey
 from headway.core.records import End
@@ -67,10 +68,14 @@ class NoLeader(BrokerUnavailable):
 
 
 class BrokerRefused(BrokerError):
-    """JetStream answered with an error; trying the same again will not help."""
+    """NATS or Headway's queue refused it, for want of permission for instance; trying the same again will not help.
+
+    The codes are JetStream's, None where the refusal is not.
+    """
 
     def __init__(self, operation: str, code: int | None, err_code: int | None, description: str) -> None:
-        super().__init__(f"{operation}: {description} (code {code}, err_code {err_code})")
+        codes = "" if code is None else f" (code {code}, err_code {err_code})"
+        super().__init__(f"{operation}: {description}{codes}")
         self.operation = operation
         self.code = code
         self.err_code = err_code
@@ -227,6 +232,8 @@ def translated(operation: str) -> Iterator[None]:
         if exc.err_code == STREAM_NOT_FOUND:
             raise BrokerUnavailable(operation, "the stream does not exist", exc.err_code) from exc
         raise _refused(operation, exc) from exc
+    except PermissionViolation as exc:
+        raise BrokerRefused(operation, None, None, exc.description) from exc
     except nats.errors.ConnectionClosedError as exc:
         raise BrokerUnavailable(operation, CLIENT_CLOSED) from exc
     except (nats.errors.Error, OSError) as exc:

@@ -114,7 +114,7 @@ def _parse(payload: bytes) -> dict[str, Any]:
     try:
         fields = from_json(payload, allow_inf_nan=False)
     except ValueError as exc:
-        raise Fault(RejectCode.INVALID_JSON, None, str(exc)) from None
+        raise Fault(RejectCode.INVALID_JSON, None, f"not a JSON object: {exc}") from None
     if not isinstance(fields, dict):
         raise Fault(RejectCode.INVALID_JSON, None, f"must be a JSON object, not {_json_kind(fields)}")
     return fields

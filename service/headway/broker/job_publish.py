@@ -14,6 +14,7 @@ from nats.js.errors import APIError, NoStreamResponseError
 from headway.broker.backoff import Backoff
 from headway.broker.connection import Connection
 from headway.broker.errors import CLIENT_CLOSED, BrokerRefused, BrokerUnavailable, Busy, TooLarge
+from headway.broker.permissions import PermissionViolation
 from headway.broker.streams import JOBS, jobs_subject
 
 log = logging.getLogger(__name__)
@@ -92,6 +93,8 @@ async def _try(connection: Connection, job: Publication) -> int:
         raise BrokerUnavailable("publish a job", f"no stream takes {subject}") from exc
     except APIError as exc:
         raise await _refusal(connection, job, exc) from exc
+    except PermissionViolation as exc:
+        raise BrokerRefused("publish a job", None, None, exc.description) from exc
     except (nats.errors.Error, OSError) as exc:
         raise BrokerUnavailable("publish a job", str(exc) or type(exc).__name__) from exc
 

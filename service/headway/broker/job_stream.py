@@ -82,9 +82,12 @@ class JobStream:
         `Conflict`, `LogIncomplete`, what `start` raises, and `Busy` too if the queue had no room for the bytes of this
         tenant: that is the job's end, so it takes another id to try again.
         """
-        async with asyncio.timeout(timeout_seconds):
-            async for _ in self:
-                pass
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                async for _ in self:
+                    pass
+        except TimeoutError as exc:
+            raise TimeoutError(f"job {self.key.tenant}/{self.id} has not ended in {timeout_seconds:g} s") from exc
         return self._transcript.result()
 
     async def aclose(self) -> None:

@@ -24,7 +24,7 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
 from headway.broker.connection import Connection
-from headway.broker.errors import BrokerUnavailable, translated
+from headway.broker.errors import BrokerRefused, BrokerUnavailable, translated
 from headway.broker.joblog import HASH_HEADER, WRITE_HEADER, StoredRecord
 from headway.broker.log_store import stored_record
 from headway.broker.replay import read_page
@@ -154,12 +154,20 @@ async def read_log_page(connection: Connection, key: JobKey, from_sequence: int)
         try:
             data = (await connection.client.request(replay_subject(key), body, timeout=seconds)).data
         except nats.errors.NoRespondersError:
-            messages = await read_page(connection, RESULTS, log_subject(key), from_sequence)
+            messages = await _read_stream(connection, key, from_sequence)
             return [_Replayed.of(message).stored() for message in messages]
     page = msgspec.json.decode(data, type=_Page)
     if page.error is not None:
         raise BrokerUnavailable(operation, page.error)
     return [replayed.stored() for replayed in page.records]
+
+
+async def _read_stream(connection: Connection, key: JobKey, from_sequence: int) -> list[Msg]:
+    """Without a process of Headway. Whoever may not, waits for one."""
+    try:
+        return await read_page(connection, RESULTS, log_subject(key), from_sequence)
+    except BrokerRefused as exc:
+        raise BrokerUnavailable(exc.operation, f"no process of Headway answers, and {exc.description}") from exc
 
 
 def _json(data: bytes) -> msgspec.Raw:

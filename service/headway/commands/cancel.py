@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from headway.commands.connecting import connection_to
 from headway.commands.flags import SettingFlags, SettingsCommand, connection_flags
 from headway.commands.job_names import JobName, shown
 from headway.commands.statuses import FAILED
@@ -36,10 +37,9 @@ def command(flags: SettingFlags, jobs: tuple[JobKey, ...]) -> None:
 
 
 async def _cancel(config: BrokerConfig, jobs: tuple[JobKey, ...]) -> list[CancelAnswer]:
-    from headway.broker.connection import connect
     from headway.broker.control import request_cancel
 
-    async with await connect(config, "headway cancel", timeout_seconds=config.nats_timeout_seconds) as connection:
+    async with connection_to(config, "headway cancel") as connection:
         return [await request_cancel(connection, key) for key in jobs]
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from headway.commands.connecting import connection_to
 from headway.commands.flags import SettingFlags, SettingsCommand, connection_flags
 from headway.commands.job_names import JobName, shown
 from headway.core.job import JobKey
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from headway.broker.connection import Connection
     from headway.broker.dead import StoredDeadLetter
 
+NAME = "headway dead"
 PAGE_LETTERS = 500
 
 
@@ -73,19 +73,11 @@ def requeue(flags: SettingFlags, jobs: tuple[JobKey, ...]) -> None:
     run_interruptibly(_requeue(flags.load().broker, jobs))
 
 
-@asynccontextmanager
-async def _connected(config: BrokerConfig) -> AsyncIterator[Connection]:
-    from headway.broker.connection import connect
-
-    async with await connect(config, "headway dead", timeout_seconds=config.nats_timeout_seconds) as connection:
-        yield connection
-
-
 async def _read_all(config: BrokerConfig, tenant: str | None) -> list[StoredDeadLetter]:
     from headway.broker.dead import DeadLetters
 
     letters: list[StoredDeadLetter] = []
-    async with _connected(config) as connection:
+    async with connection_to(config, NAME) as connection:
         dead = DeadLetters(connection)
         while True:
             following = letters[-1].sequence + 1 if letters else 1
@@ -96,7 +88,7 @@ async def _read_all(config: BrokerConfig, tenant: str | None) -> list[StoredDead
 
 
 async def _read_one(config: BrokerConfig, job: JobKey) -> list[StoredDeadLetter]:
-    async with _connected(config) as connection:
+    async with connection_to(config, NAME) as connection:
         return await _found(connection, job)
 
 
@@ -105,7 +97,7 @@ async def _requeue(config: BrokerConfig, jobs: tuple[JobKey, ...]) -> None:
     from headway.broker.dead import requeued
     from headway.broker.job_publish import publish_job
 
-    async with _connected(config) as connection:
+    async with connection_to(config, NAME) as connection:
         for job in jobs:
             letter = (await _found(connection, job))[-1].letter
             again = requeued(letter)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from functools import cache
 from types import UnionType
@@ -13,12 +14,18 @@ from typing import Any
 import click
 
 from headway.commands.flags import add_options
-from headway.core.job import JOB_ID, RESERVED_ID_MESSAGE, RESERVED_JOB_ID, Job, SamplingParams
+from headway.core.errors import JobRejected
+from headway.core.job import JOB_ID, RESERVED_ID_MESSAGE, RESERVED_JOB_ID, Job, JobKey, SamplingParams
 from headway.settings.fields import attribute_docstrings
 
 JOB_FIELDS = ("priority", "deadline_seconds", "expected_tokens")
 CONTENT_FIELDS = ("id", "prompt", "messages", "stream")
 """Fields that have no flag of this kind."""
+HELPS = {
+    "logit_bias": "Add X to the logit of the token TOKEN_ID.",
+    "logprobs": attribute_docstrings(SamplingParams)["logprobs"] + " Shown with --json only.",
+}
+"""Where the field's own words do not fit its flag."""
 HEADING = "Sampling and scheduling of the job"
 
 
@@ -31,7 +38,7 @@ def option_names() -> tuple[str, ...]:
 def job_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Gives a command a flag for every field, as an argument of its name; None or empty means that it was not given."""
     hints = {**typing.get_type_hints(Job), **typing.get_type_hints(SamplingParams)}
-    helps = {**attribute_docstrings(Job), **attribute_docstrings(SamplingParams)}
+    helps = {**attribute_docstrings(Job), **attribute_docstrings(SamplingParams), **HELPS}
     defaults = {field.name: field.default for cls in (Job, SamplingParams) for field in dataclasses.fields(cls)}
     options = [JobOption(name, hints[name], helps.get(name, ""), defaults[name]) for name in option_names()]
     return add_options(function, options)
@@ -64,6 +71,28 @@ def check_id(job_id: Any, where: str) -> None:
         raise click.UsageError(f"{where}: the id {job_id!r} must match [A-Za-z0-9_-]{{1,128}}")
     if RESERVED_JOB_ID.fullmatch(job_id):
         raise click.UsageError(f"{where}: the id {job_id!r} cannot be given: {RESERVED_ID_MESSAGE}")
+
+
+def check_values(options: Mapping[str, Any]) -> None:
+    """Raises a usage error for a flag whose value no job may have. Whether there are fewer ``min_tokens`` than
+    ``max_tokens`` is for the queue to say: a job of a file may bring either itself."""
+    given = {name: value for name, value in options.items() if name != "min_tokens"}
+    bias = tuple((int(token), value) for token, value in given.pop("logit_bias", {}).items())
+    own = {name: given.pop(name) for name in JOB_FIELDS if name in given}
+    try:
+        sampling = SamplingParams(**given, logit_bias=bias)
+        Job(JobKey("any", "any"), "any", "", "any", sampling=sampling, **own)
+    except JobRejected as error:
+        raise click.UsageError(f"--{(error.field or '').replace('_', '-')}: {error.message}") from error
+
+
+def check_text(fields: Mapping[str, Any], where: str) -> None:
+    """Raises a usage error for text with bytes that could not be decoded, or with half of a surrogate pair."""
+    for name, value in fields.items():
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            raise click.UsageError(f"{where}: {name} is not Unicode text: write it in UTF-8") from error
 
 
 class JobOption(click.Option):

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from headway.commands.job_fields import check_id, check_names
+from headway.commands.job_fields import check_id, check_names, check_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,8 @@ def read_requests(
     prompts: Iterable[str], file: Iterable[str] | None, style: PromptStyle, options: dict[str, Any]
 ) -> list[JobRequest]:
     """The jobs, in order; ``options`` are the fields for all that do not have them. Raises a usage error."""
-    requests = [_from_text(prompt, style, options) for prompt in prompts]
+    check_text({"--system": style.system, **options}, "options")
+    requests = [_from_text(prompt, "the prompt", style, options) for prompt in prompts]
     if file is None and not requests and not sys.stdin.isatty():
         file = sys.stdin
     requests += _from_lines(file or (), style, options)
@@ -52,17 +53,29 @@ def read_requests(
 
 
 def _from_lines(lines: Iterable[str], style: PromptStyle, options: dict[str, Any]) -> Iterator[JobRequest]:
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(_decoded(lines), start=1):
         text = line.strip()
         if text.startswith("{"):
             yield _from_json(text, f"line {number}", options)
         elif text:
-            yield _from_text(text, style, options)
+            yield _from_text(text, f"line {number}", style, options)
 
 
-def _from_text(text: str, style: PromptStyle, options: dict[str, Any]) -> JobRequest:
-    if not text:
-        raise click.UsageError("a prompt must not be empty")
+def _decoded(lines: Iterable[str]) -> Iterator[str]:
+    """A file is decoded in blocks, so the line of what is wrong in it is not known."""
+    try:
+        yield from lines
+    except UnicodeDecodeError as error:
+        raise click.UsageError(
+            f"{getattr(lines, 'name', 'the input')}: is not {error.encoding.upper()} text ({error.reason}): "
+            "convert it, for instance with `iconv -f latin1 -t utf-8`"
+        ) from error
+
+
+def _from_text(text: str, where: str, style: PromptStyle, options: dict[str, Any]) -> JobRequest:
+    if not text.strip():
+        raise click.UsageError(f"{where}: must not be empty")
+    check_text({"the text": text}, where)
     return JobRequest(_one_line(text), {**options, **style.fields(text)})
 
 
@@ -75,6 +88,7 @@ def _from_json(text: str, where: str, options: dict[str, Any]) -> JobRequest:
         ) from error
     check_names(fields, where)
     check_id(fields.get("id"), where)
+    check_text(fields, where)
     return JobRequest(_one_line(_title(fields)), {**options, **fields})
 
 

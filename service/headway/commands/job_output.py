@@ -46,14 +46,16 @@ class Outcome:
 
 async def print_stream(stream: JobStream, on_news: Callable[[], None]) -> Outcome:
     """Prints the text to stdout while it comes, and figures to stderr if that is a terminal. ``on_news`` is called for
-    every piece."""
+    every piece. The last line is ended whatever happens: an error begins a line of its own."""
     is_open_line = False
-    async for chunk in stream:
-        on_news()
-        click.echo(printable(chunk.text) if sys.stdout.isatty() else chunk.text, nl=False)
-        is_open_line = not chunk.text.endswith("\n") if chunk.text else is_open_line
-    if is_open_line:
-        click.echo()
+    try:
+        async for chunk in stream:
+            on_news()
+            click.echo(printable(chunk.text) if sys.stdout.isatty() else chunk.text, nl=False)
+            is_open_line = not chunk.text.endswith("\n") if chunk.text else is_open_line
+    finally:
+        if is_open_line:
+            click.echo()
     result = await stream.result()
     if sys.stderr.isatty():
         click.secho(_figures(result), err=True, dim=True)

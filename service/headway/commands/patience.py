@@ -41,6 +41,11 @@ class Patience:
         self._news = asyncio.Event()
         self._said: set[str] = set()
 
+    @property
+    def has_heard(self) -> bool:
+        """Whether anything has come at all."""
+        return self._has_heard
+
     def heard(self) -> None:
         self._has_heard = True
         self._news.set()

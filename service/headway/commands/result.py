@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from headway.commands.connecting import client_of
 from headway.commands.flags import SettingFlags, SettingsCommand, connection_flags
 from headway.commands.job_names import JobName, shown
 from headway.commands.job_output import Outcome, complain, print_json, print_stream
@@ -34,28 +35,27 @@ def command(flags: SettingFlags, job: JobKey, as_json: bool, timeout: float) -> 
     """
     from headway.commands.running import run_interruptibly
 
-    try:
-        outcome = run_interruptibly(_read(flags.load().broker, job, as_json, timeout))
-    except TimeoutError:
-        message = f"{shown(job)}: has not ended in {timeout:g} s; it waits, runs, or never was (see --timeout)"
-        raise click.ClickException(message) from None
+    outcome = run_interruptibly(_read(flags.load().broker, job, as_json, timeout))
     complain(outcome)
     if not outcome.is_complete:
         sys.exit(FAILED)
 
 
 async def _read(config: BrokerConfig, job: JobKey, as_json: bool, seconds: float) -> Outcome:
-    from headway.broker.client import Client
-
-    connecting = Client.connect(tenant=job.tenant, config=config, timeout_seconds=config.nats_timeout_seconds)
     async with (
-        connecting as client,
+        client_of(config, job.tenant) as client,
         client.follow(job.id) as stream,
         Patience(client, job=job) as patience,
-        asyncio.timeout(seconds),
     ):
-        if not as_json:
-            return await print_stream(stream, patience.heard)
-        outcome = Outcome(job, await stream.result())
-        print_json(outcome)
-        return outcome
+        try:
+            async with asyncio.timeout(seconds):
+                if not as_json:
+                    return await print_stream(stream, patience.heard)
+                outcome = Outcome(job, await stream.result())
+        except TimeoutError:
+            state = "it still runs" if patience.has_heard else "it waits, runs, or never was"
+            raise click.ClickException(
+                f"{shown(job)}: has not ended in {seconds:g} s; {state} (see --timeout)"
+            ) from None
+    print_json(outcome)
+    return outcome

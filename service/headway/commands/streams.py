@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from headway.commands.connecting import connection_to
 from headway.commands.flags import SettingFlags, SettingsCommand, setting_flags
 from headway.commands.statuses import FAILED
 from headway.settings import SettingField
@@ -59,10 +60,9 @@ def _report(flags: SettingFlags, may_create: bool) -> None:
 
 
 async def _look(config: BrokerConfig, may_create: bool) -> list[Finding]:
-    from headway.broker.connection import connect
     from headway.broker.streams import ensure_stream, stream_specs
 
-    async with await connect(config, "headway streams", timeout_seconds=config.nats_timeout_seconds) as connection:
+    async with connection_to(config, "headway streams") as connection:
         return [
             await _found(spec.name or "", ensure_stream(connection.js, spec, may_create))
             for spec in stream_specs(config)

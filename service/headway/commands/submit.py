@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
+from headway.commands.connecting import client_of
 from headway.commands.flags import SettingFlags, SettingsCommand, connection_flags
-from headway.commands.job_fields import check_id, given_fields, job_options
+from headway.commands.job_fields import check_id, check_values, given_fields, job_options
 from headway.commands.job_files import JobRequest, PromptStyle, read_requests
 from headway.commands.job_names import DEFAULT_TENANT, shown
 from headway.commands.job_output import Outcome, complain, print_json, print_stream
@@ -35,11 +36,8 @@ class Destination:
     tenant: str
     model: str
 
-    def client(self) -> Client:
-        from headway.broker.client import Client
-
-        timeout = self.broker.nats_timeout_seconds
-        return Client.connect(tenant=self.tenant, model=self.model, config=self.broker, timeout_seconds=timeout)
+    def client(self) -> AbstractAsyncContextManager[Client]:
+        return client_of(self.broker, self.tenant, self.model)
 
 
 @click.command("submit", cls=SettingsCommand)
@@ -83,7 +81,8 @@ def command(
     from headway.commands.running import run_interruptibly
 
     check_id(job_id, "--id")
-    options = given_fields(fields) | ({"id": job_id} if job_id else {})
+    check_values(fields := given_fields(fields))
+    options = fields | ({"id": job_id} if job_id else {})
     requests = read_requests(prompts, file, PromptStyle(raw, system), options)
     if job_id and len(requests) > 1:
         raise click.UsageError("--id names one job; these are several")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
+from headway.commands.connecting import connection_to
 from headway.commands.flags import SettingFlags, SettingsCommand, connection_flags
 from headway.core.status import ModelStatus, QueueStatus, WorkerStatus
 
@@ -44,12 +45,10 @@ def command(flags: SettingFlags, once: bool, as_json: bool, interval: float) -> 
 
 
 async def _ask(config: BrokerConfig) -> QueueStatus:
-    from headway.broker.connection import connect
     from headway.broker.control import request_status
 
-    timeout = config.nats_timeout_seconds
-    async with await connect(config, "headway top", timeout_seconds=timeout) as connection:
-        return await request_status(connection, timeout)
+    async with connection_to(config, "headway top") as connection:
+        return await request_status(connection, config.nats_timeout_seconds)
 
 
 async def _watch(config: BrokerConfig, interval: float) -> None:
@@ -57,12 +56,11 @@ async def _watch(config: BrokerConfig, interval: float) -> None:
     from rich.live import Live
     from rich.text import Text
 
-    from headway.broker.connection import connect
     from headway.broker.control import request_status
     from headway.core.errors import BrokerError
 
     timeout = config.nats_timeout_seconds
-    async with await connect(config, "headway top", timeout_seconds=timeout) as connection:
+    async with connection_to(config, "headway top") as connection:
         with Live(screen=True, auto_refresh=False) as live:
             while True:
                 try:
