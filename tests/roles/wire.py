@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
@@ -13,35 +12,13 @@ from typing import Any
 from nats.aio.client import Client as NatsClient
 from nats.aio.msg import Msg
 
+from loadtest.faults.joblogs import JobLog
+
 TIMEOUT_SECONDS = 60.0
 
 
-@dataclass(frozen=True)
-class Log:
+class Log(JobLog):
     """The records of one job as a plain subscriber sees them."""
-
-    records: list[dict[str, Any]]
-
-    @property
-    def kinds(self) -> list[str]:
-        """``tokens`` in a row count once."""
-        return [kind for kind, _ in itertools.groupby(record["kind"] for record in self.records)]
-
-    def of_kind(self, kind: str) -> list[dict[str, Any]]:
-        return [record for record in self.records if record["kind"] == kind]
-
-    @property
-    def token_ids(self) -> list[int]:
-        return [token_id for record in self.of_kind("tokens") for token_id in record["token_ids"]]
-
-    @property
-    def text(self) -> str:
-        return "".join(record["text"] for record in self.of_kind("tokens"))
-
-    @property
-    def end(self) -> dict[str, Any]:
-        (end,) = self.of_kind("end")
-        return end
 
     @property
     def error(self) -> tuple[str, str | None]:
