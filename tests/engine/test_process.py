@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from headway.core.errors import EngineError
+from headway.core.errors import EngineError, SettingError
 from headway.core.job import FinishReason, JobKey, Message, SamplingParams
 from headway.core.scheduler_config import SchedulerConfig
 from headway.engine.config import Device, EngineConfig
@@ -135,7 +135,7 @@ async def test_a_model_that_cannot_be_loaded_is_said_with_the_reason_to_the_pare
     process = make_process(EngineConfig(model="/no/such/model.gguf", device=Device.CPU))
     stages: list[str] = []
     async with asyncio.timeout(TIMEOUT_SECONDS):
-        with pytest.raises(EngineError, match="there is no such file"):
+        with pytest.raises(SettingError, match="there is no such file"):
             await process.start(stages.append)
     assert stages
     assert not is_alive(pid_of(process))

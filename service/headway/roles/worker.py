@@ -84,6 +84,7 @@ class WorkerRole:
         self._last_demand: Demand | None = None
         self._step_seconds = 0.0
         self._has_engine = asyncio.Event()
+        self._is_welcome = False
         self._can_take = asyncio.Event()
 
     async def start(self) -> None:
@@ -155,6 +156,7 @@ class WorkerRole:
 
     def engine_reported(self, report: StepReport) -> None:
         self.stats = report.scheduler
+        self._note_whether_it_can_take()
         self.on_report(report)
         self._metrics.observe_scheduler(report.scheduler)
         if report.step is not None:
@@ -233,8 +235,14 @@ class WorkerRole:
         log.info("the queue has let this worker in (epoch %d)", welcome.epoch)
         self._probes.met(LEADER)
         self._last_demand = None
-        self._can_take.set()
+        self._is_welcome = True
+        self._note_whether_it_can_take()
         self._ask()
+
+    def _note_whether_it_can_take(self) -> None:
+        """A leader lets it in and the engine has said what there is room for; either may come first."""
+        if self._is_welcome and self.stats is not None:
+            self._can_take.set()
 
     def _tell(self, message: WorkerMessage) -> None:
         """About a job that is over here; after it the leader takes our demand for void."""
