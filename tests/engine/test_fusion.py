@@ -60,6 +60,21 @@ def test_all_of_a_llama_is_fused() -> None:
     assert not any(type(module).__name__ in ("LlamaRMSNorm", "LlamaMLP") for module in model.modules())
 
 
+@pytest.mark.parametrize("kind", ["llama", "gemma3"])
+def test_a_norm_rounds_where_the_model_s_own_does(kind: str) -> None:
+    """Llama before the weight is applied, Gemma only after."""
+    plain = make_model(kind, torch.bfloat16)
+    for module in plain.modules():
+        if type(module).__name__.endswith("RMSNorm"):
+            nn.init.normal_(module.weight)
+    model, _ = fused(plain)
+    pairs = [(plain.get_submodule(name), norm) for name, norm in model.named_modules() if isinstance(norm, FusedNorm)]
+    assert len(pairs) == KINDS[kind].num_norms
+    for own, norm in pairs:
+        rows = torch.randn(200, len(norm.weight)).to(torch.bfloat16)
+        assert (own(rows) != norm(rows)).float().mean() < 0.01
+
+
 class Doubled(nn.Module):
     """Looks like a norm, and is none."""
 
@@ -122,9 +137,10 @@ def test_a_model_that_wants_more_than_a_call_keeps_its_modules() -> None:
     assert model.norm is norm
 
 
-def test_whoever_else_uses_the_source_file_is_served_as_before() -> None:
+@pytest.mark.parametrize("num_sequences", [1, 2])
+def test_whoever_else_uses_the_source_file_is_served_as_before(num_sequences: int) -> None:
     plain = make_model("llama", torch.float32)
-    ids = torch.arange(12).reshape(2, 6)
+    ids = torch.arange(12).reshape(num_sequences, -1)
     before = plain(input_ids=ids, labels=ids)
     before.loss.backward()
     gradient = plain.model.layers[0].self_attn.q_proj.weight.grad.clone()
