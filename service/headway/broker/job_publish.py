@@ -16,6 +16,7 @@ from headway.broker.connection import Connection
 from headway.broker.errors import CLIENT_CLOSED, BrokerRefused, BrokerUnavailable, Busy, TooLarge
 from headway.broker.permissions import PermissionViolation
 from headway.broker.streams import JOBS, jobs_subject
+from headway.telemetry.traceparent import parse_traceparent
 
 log = logging.getLogger(__name__)
 
@@ -50,10 +51,14 @@ def headers_size(headers: Mapping[str, str]) -> int:
 
 
 def publication(model: str, tenant: str, payload: bytes, traceparent: str | None = None) -> Publication:
-    """With a random ``Nats-Msg-Id``: the broker's duplicate window spans all tenants, so it must not be guessable."""
+    """With a random ``Nats-Msg-Id``: the broker's duplicate window spans all tenants, so it must not be guessable.
+
+    A ``traceparent`` that names no span is left out: nobody could follow it, and a header of any text could end early.
+    """
     headers = {"Nats-Msg-Id": secrets.token_hex(16)}
-    if traceparent:
-        headers["traceparent"] = traceparent
+    parent = parse_traceparent(traceparent)
+    if parent is not None:
+        headers["traceparent"] = str(parent)
     return Publication(model, tenant, payload, headers)
 
 

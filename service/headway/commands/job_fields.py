@@ -87,12 +87,15 @@ def check_values(options: Mapping[str, Any]) -> None:
 
 
 def check_text(fields: Mapping[str, Any], where: str) -> None:
-    """Raises a usage error for text with bytes that could not be decoded, or with half of a surrogate pair."""
+    """Raises a usage error for text with bytes that could not be decoded, or with half of a surrogate pair, and for
+    what no JSON reader would follow to its bottom."""
     for name, value in fields.items():
         try:
             json.dumps(value, ensure_ascii=False).encode()
         except UnicodeEncodeError as error:
             raise click.UsageError(f"{where}: {name} is not Unicode text: write it in UTF-8") from error
+        except RecursionError as error:
+            raise click.UsageError(f"{where}: {name} is nested too deeply") from error
 
 
 class JobOption(click.Option):

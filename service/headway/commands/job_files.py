@@ -86,6 +86,8 @@ def _from_json(text: str, where: str, options: dict[str, Any]) -> JobRequest:
         raise click.UsageError(
             f"{where}: begins like a JSON job, but {error.msg} at character {error.pos + 1}"
         ) from error
+    except RecursionError as error:
+        raise click.UsageError(f"{where}: is nested too deeply to be a job") from error
     check_names(fields, where)
     check_id(fields.get("id"), where)
     check_text(fields, where)
