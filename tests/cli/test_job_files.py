@@ -57,7 +57,7 @@ def test_a_wrong_line_is_named(line, words):
 
 
 def test_a_line_nested_beyond_any_reader_is_named():
-    with pytest.raises(click.UsageError, match="line 1: .* nested too deeply"):
+    with pytest.raises(click.UsageError, match=r"line 1: .* nested too deeply"):
         read(lines=['{"prompt": ' + "[" * 100_000 + "]" * 100_000 + "}"])
 
 
