@@ -1,8 +1,8 @@
 """The benchmark by which continuous batching became known, as far as its text describes it.
 
-1,000 prompts of 512 tokens, all at once; lengths of output drawn from an exponential distribution of mean 128 and, where
-a draw is beyond the cap, drawn again (Anyscale, "How continuous batching enables 23x throughput in LLM inference",
-2023; caps 32, 128, 512 and 1,536). A small cap makes lengths alike, a large one leaves the long tail.
+1,000 prompts of 512 tokens, all at once; lengths of output drawn from an exponential distribution of mean 128 and,
+where a draw is beyond the cap, drawn again (Anyscale, "How continuous batching enables 23x throughput in LLM
+inference", 2023; caps 32, 128, 512 and 1,536). A small cap makes lengths alike, a large one leaves the long tail.
 """
 
 from __future__ import annotations
@@ -10,23 +10,17 @@ from __future__ import annotations
 import math
 import random
 
-from loadtest.requests import Request
+from loadtest.simulated.worker import SimulatedJob
 
 MEAN_TOKENS = 128.0
 NUM_PROMPT_TOKENS = 512
-NUM_REQUESTS = 1000
+NUM_JOBS = 1000
 CAPS = (32, 128, 512, 1536)
 
 
-def field_requests(
-    cap: int, seed: int, num_requests: int = NUM_REQUESTS, num_prompt_tokens: int = NUM_PROMPT_TOKENS
-) -> tuple[Request, ...]:
-    """No two prompts begin alike."""
+def field_jobs(cap: int, seed: int, num_jobs: int = NUM_JOBS) -> tuple[SimulatedJob, ...]:
     source = random.Random(seed)
-    return tuple(
-        Request((3 + index, *range(3, 2 + num_prompt_tokens)), _draw(source, cap), gap=0.0)
-        for index in range(num_requests)
-    )
+    return tuple(SimulatedJob(NUM_PROMPT_TOKENS, _draw(source, cap)) for _ in range(num_jobs))
 
 
 def ideal_ratio(batch: int, cap: int) -> float:

@@ -1,7 +1,7 @@
 """Continuous over static batching at full size, as schedules: `python -m loadtest.claims.schedules`.
 
 Every step takes as long as any other, so the figures say what the schedule alone gives; how long a step of so many
-sequences takes on a machine is a matter of `headway bench`. Each ratio is of two simulations of the same requests,
+sequences takes on a machine is a matter of `headway bench`. Each ratio is of two simulations of the same jobs,
 and its spread is over five draws of them.
 """
 
@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from headway.core.scheduler_config import Batching, PrefixSharing, SchedulerConfig
-from loadtest.claims.field_benchmark import CAPS, NUM_PROMPT_TOKENS, field_requests, ideal_ratio
+from loadtest.claims.field_benchmark import CAPS, NUM_PROMPT_TOKENS, field_jobs, ideal_ratio
+from loadtest.claims.spread import Spread
 from loadtest.recording import Recording
-from loadtest.requests import Request
-from loadtest.simulated.worker import SimulatedSettings, SimulatedWorker
+from loadtest.simulated.worker import SimulatedJob, SimulatedSettings, simulate
 from loadtest.statistics import percentile
 
 BATCHES = (8, 16, 32)
@@ -26,18 +25,6 @@ SEEDS = range(1, 6)
 PAGE_SIZE = 16
 MANY = 512
 """More sequences than ever fit into the memory that is compared."""
-
-
-@dataclass(frozen=True, slots=True)
-class Spread:
-    median: float
-    min: float
-    max: float
-
-    @classmethod
-    def of(cls, values: Iterable[float]) -> Spread:
-        ordered = sorted(values)
-        return cls(statistics.median(ordered), ordered[0], ordered[-1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +51,7 @@ class ScheduleClaim:
 
 @dataclass(frozen=True, slots=True)
 class _Runs:
-    """The same requests, three ways."""
+    """The same jobs, three ways."""
 
     static: Recording
     continuous: Recording
@@ -76,8 +63,8 @@ class _Runs:
         return sum(step.num_sequences for step in steps) / len(steps)
 
 
-def schedule_claim(batch: int, cap: int, seeds: Sequence[int] = SEEDS, num_requests: int = 1000) -> ScheduleClaim:
-    runs = [_run(batch, cap, field_requests(cap, seed, num_requests)) for seed in seeds]
+def schedule_claim(batch: int, cap: int, seeds: Sequence[int] = SEEDS, num_jobs: int = 1000) -> ScheduleClaim:
+    runs = [_run(batch, cap, field_jobs(cap, seed, num_jobs)) for seed in seeds]
 
     def spread(value: Callable[[_Runs], float]) -> Spread:
         return Spread.of(map(value, runs))
@@ -95,25 +82,22 @@ def schedule_claim(batch: int, cap: int, seeds: Sequence[int] = SEEDS, num_reque
     )
 
 
-def _run(batch: int, cap: int, requests: Sequence[Request]) -> _Runs:
-    continuous = SchedulerConfig(
-        max_num_seqs=batch, max_num_batched_tokens=2048, prefix_sharing=PrefixSharing.OFF
-    )
+def _run(batch: int, cap: int, jobs: Sequence[SimulatedJob]) -> _Runs:
+    continuous = SchedulerConfig(max_num_seqs=batch, max_num_batched_tokens=2048, prefix_sharing=PrefixSharing.OFF)
     static = replace(continuous, batching=Batching.STATIC)
     paged = replace(continuous, max_num_seqs=MANY)
     pages_per_row = -(-(NUM_PROMPT_TOKENS + cap) // PAGE_SIZE)
     # Watermarks hold some pages back from admission, which must not cost continuous batching a slot.
     enough = 2 * batch * pages_per_row
     return _Runs(
-        static=_simulate(static, enough, requests),
-        continuous=_simulate(continuous, enough, requests),
-        paged=_simulate(paged, batch * pages_per_row, requests),
+        static=_simulate(static, enough, jobs),
+        continuous=_simulate(continuous, enough, jobs),
+        paged=_simulate(paged, batch * pages_per_row, jobs),
     )
 
 
-def _simulate(scheduler: SchedulerConfig, num_pages: int, requests: Sequence[Request]) -> Recording:
-    worker = SimulatedWorker(SimulatedSettings(num_pages, PAGE_SIZE, scheduler=scheduler))
-    return worker.run(requests, [0.0] * len(requests))
+def _simulate(scheduler: SchedulerConfig, num_pages: int, jobs: Sequence[SimulatedJob]) -> Recording:
+    return simulate(jobs, SimulatedSettings(num_pages, PAGE_SIZE, scheduler=scheduler))
 
 
 def _tail(recording: Recording) -> float:
@@ -122,8 +106,8 @@ def _tail(recording: Recording) -> float:
 
 def to_markdown(claims: Iterable[ScheduleClaim]) -> str:
     head = (
-        "| batch | cap | ideal | same batch | same KV memory | sequences that fit ÷ reserved | p99 to the end, static ÷ "
-        "continuous | busy slots, static | continuous |\n|---|---|---|---|---|---|---|---|---|\n"
+        "| batch | cap | ideal | same batch | same KV memory | sequences that fit ÷ reserved | p99 to the end "
+        " | busy slots, static | continuous |\n|---|---|---|---|---|---|---|---|---|\n"
     )
     return head + "\n".join(map(_line, claims)) + "\n"
 
@@ -132,21 +116,21 @@ def _line(claim: ScheduleClaim) -> str:
     ratios = (claim.same_batch, claim.same_memory, claim.sequences_that_fit, claim.tail)
     shares = (claim.busy_static, claim.busy_continuous)
     cells = [str(claim.batch), f"{claim.cap:,}", f"{claim.ideal:.2f}"]
-    cells += [f"{ratio.median:.2f} ({ratio.min:.2f} to {ratio.max:.2f})" for ratio in ratios]
+    cells += [ratio.to_text() for ratio in ratios]
     cells += [f"{share.median:.0%}" for share in shares]
     return f"| {' | '.join(cells)} |"
 
 
-def all_claims(num_requests: int) -> Iterator[ScheduleClaim]:
+def all_claims(num_jobs: int) -> Iterator[ScheduleClaim]:
     for batch in BATCHES:
         for cap in CAPS:
-            yield schedule_claim(batch, cap, num_requests=num_requests)
+            yield schedule_claim(batch, cap, num_jobs=num_jobs)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m loadtest.claims.schedules", description=__doc__.partition("\n")[0])
-    parser.add_argument("--num-requests", type=int, default=1000, help="requests of each simulation (1000)")
-    claims = list(all_claims(parser.parse_args(arguments).num_requests))
+    parser.add_argument("--num-jobs", type=int, default=1000, help="jobs of each simulation (1000)")
+    claims = list(all_claims(parser.parse_args(arguments).num_jobs))
     print(to_markdown(claims), file=sys.stderr)
     print(json.dumps([asdict(claim) for claim in claims], indent=1))
     return 0

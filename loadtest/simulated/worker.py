@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from headway.core.batch import SampledToken, StepPlan, StepResult
-from headway.core.job import JobKey
+from headway.core.job import JobKey, SamplingParams
 from headway.core.pages import PagePool
 from headway.core.queue import JobQueue
 from headway.core.queue_config import QueueConfig
@@ -22,12 +22,29 @@ from headway.core.scheduler import Scheduler
 from headway.core.scheduler_config import SchedulerConfig
 from headway.core.sequence import Sequence as Running
 from headway.core.stats import StepStats
+from headway.core.stopping import check_fits
 from loadtest.recording import Recording, StepLog, Timeline
-from loadtest.requests import Request
 from loadtest.simulated.cost import EQUAL_STEPS, StepCost
 
 TOKEN = SampledToken(token_id=1)
 WORKER = "simulated"
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedJob:
+    num_prompt_tokens: int
+    num_output_tokens: int
+    """Exactly."""
+    due_at: float = 0.0
+    """Seconds of the virtual clock."""
+    tenant: str = "loadtest"
+    label: str = ""
+    """Of its kind, for whoever sums up."""
+
+    @property
+    def sampling(self) -> SamplingParams:
+        num_tokens = self.num_output_tokens
+        return SamplingParams(max_tokens=num_tokens, min_tokens=num_tokens, temperature=0.0, ignore_eos=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,36 +60,30 @@ class SimulatedSettings:
 
 
 Watch = Callable[[float, StepPlan, JobQueue], None]
-"""Called after every step with the time, what it computed, and the queue as it is then."""
+"""Called after every step with the time, what it computed, and the queue as it was meanwhile."""
 
 
-class SimulatedWorker:
-    """May run any number of workloads, one after the other; each begins at 0 with everything empty."""
+def simulate(jobs: Sequence[SimulatedJob], settings: SimulatedSettings, watch: Watch | None = None) -> Recording:
+    """From an empty queue and worker to the end of the last job; timelines in the order of ``jobs``.
 
-    def __init__(self, settings: SimulatedSettings, watch: Watch | None = None) -> None:
-        self._settings = settings
-        self._watch = watch
-
-    def run(self, requests: Sequence[Request], due_at: Sequence[float]) -> Recording:
-        """``due_at`` in seconds of the virtual clock. Raises `JobRejected` for a request that could never run."""
-        return _Run(self._settings, requests, due_at, self._watch).to_end()
+    Raises `JobRejected` for a job that could never run.
+    """
+    return _Run(jobs, settings, watch).to_end()
 
 
 class _Run:
-    def __init__(
-        self, settings: SimulatedSettings, requests: Sequence[Request], due_at: Sequence[float], watch: Watch | None
-    ) -> None:
+    def __init__(self, jobs: Sequence[SimulatedJob], settings: SimulatedSettings, watch: Watch | None) -> None:
+        self._jobs = jobs
         self._settings = settings
-        self._requests = requests
         self._watch = watch
         self._queue = JobQueue(settings.queue)
         pool = PagePool(settings.num_pages, settings.page_size)
         self._scheduler = Scheduler(settings.scheduler, pool, settings.max_model_len)
-        self._upcoming = deque(sorted(range(len(requests)), key=due_at.__getitem__))
+        for index, job in enumerate(jobs):
+            check_fits(_sequence(index, job, 0.0), pool, settings.max_model_len)
+        self._upcoming = deque(sorted(range(len(jobs)), key=lambda index: jobs[index].due_at))
         self._granted: dict[JobKey, QueuedJob] = {}
-        self._timelines = [
-            Timeline(due, request.num_output_tokens) for request, due in zip(requests, due_at, strict=True)
-        ]
+        self._timelines = [Timeline(job.due_at, job.num_output_tokens) for job in jobs]
         self._log = StepLog(first=self._scheduler.stats())
         self._now = 0.0
 
@@ -81,16 +92,16 @@ class _Run:
             self._arrive()
             self._take()
             if not self._scheduler.has_work:
-                self._now = max(self._now, self._timelines[self._upcoming[0]].due_at)
+                self._now = max(self._now, self._jobs[self._upcoming[0]].due_at)
                 continue
             self._step()
         self._log.last = self._scheduler.stats()
         return Recording(self._timelines, self._log, {})
 
     def _arrive(self) -> None:
-        while self._upcoming and self._timelines[self._upcoming[0]].due_at <= self._now:
+        while self._upcoming and self._jobs[self._upcoming[0]].due_at <= self._now:
             index = self._upcoming.popleft()
-            self._queue.add(_queued(index, self._requests[index], self._timelines[index].due_at), self._now)
+            self._queue.add(_queued(index, self._jobs[index]), self._now)
 
     def _take(self) -> None:
         """As many jobs as a worker would ask for (`core.worker_leases.WorkerLeases.demand`)."""
@@ -106,19 +117,8 @@ class _Run:
             if job is None:
                 return
             self._granted[job.key] = job
-            self._scheduler.add(self._sequence(job))
-
-    def _sequence(self, job: QueuedJob) -> Running:
-        index = int(job.key.id)
-        request = self._requests[index]
-        return Running(
-            number=index,
-            key=job.key,
-            sampling=request.sampling,
-            token_ids=list(request.prompt_token_ids),
-            num_prompt_tokens=len(request.prompt_token_ids),
-            arrived_at=self._now,
-        )
+            index = int(job.key.id)
+            self._scheduler.add(_sequence(index, self._jobs[index], self._now))
 
     def _step(self) -> None:
         plan = self._scheduler.schedule(self._now)
@@ -141,13 +141,24 @@ class _Run:
             self._queue.settle(self._granted.pop(sequence.key), sequence.num_output_tokens)
 
 
-def _queued(index: int, request: Request, due_at: float) -> QueuedJob:
+def _sequence(index: int, job: SimulatedJob, now: float) -> Running:
+    return Running(
+        number=index,
+        key=JobKey(job.tenant, str(index)),
+        sampling=job.sampling,
+        token_ids=[TOKEN.token_id] * job.num_prompt_tokens,
+        num_prompt_tokens=job.num_prompt_tokens,
+        arrived_at=now,
+    )
+
+
+def _queued(index: int, job: SimulatedJob) -> QueuedJob:
     return QueuedJob(
-        key=JobKey(getattr(request,"tenant","loadtest"), str(index)),
+        key=JobKey(job.tenant, str(index)),
         stream_sequence=index + 1,
-        arrival_seconds=due_at,
-        num_prompt_tokens=len(request.prompt_token_ids),
-        max_tokens=request.num_output_tokens,
+        arrival_seconds=job.due_at,
+        num_prompt_tokens=job.num_prompt_tokens,
+        max_tokens=job.num_output_tokens,
     )
 
 
