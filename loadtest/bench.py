@@ -38,7 +38,6 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
@@ -54,6 +53,8 @@ from loadtest.peers.catalogue import Opponent, Peer
 from loadtest.peers.process import open_peer
 from loadtest.report import floor_text, to_text
 from loadtest.requests import DEFAULT_WORKLOAD, Request, load_workload
+from loadtest.results.documents import decode_document
+from loadtest.results.files import check_writable
 from loadtest.systems import Say, System, check_target, open_target
 from loadtest.targets import Target
 from loadtest.turns import HEADWAY, Measured, Run, Schedule, Turns
@@ -74,6 +75,8 @@ class BenchOptions:
     """None: one, or three with opponents."""
     json_path: Path | None = None
     """Where the report shall go."""
+    html_path: Path | None = None
+    """Where it shall go as a page."""
 
 
 def bench(options: BenchOptions, settings: Settings, say: Say) -> dict[str, Any]:
@@ -103,6 +106,8 @@ def bench(options: BenchOptions, settings: Settings, say: Say) -> dict[str, Any]
     }
     if options.json_path is not None:
         options.json_path.write_text(json.dumps(report, indent=1) + "\n")
+    if options.html_path is not None:
+        _write_page(report, options.html_path)
     return report
 
 
@@ -139,6 +144,13 @@ def say(stage: str) -> None:
     print(stage, file=sys.stderr, flush=True)
 
 
+def _write_page(report: Mapping[str, Any], path: Path) -> None:
+    """Read back from its JSON, as that of a file is."""
+    from loadtest.page.write import write_page  # matplotlib takes a second to import
+
+    write_page({path.stem: decode_document(json.dumps(report).encode(), path)}, path)
+
+
 def _check(options: BenchOptions) -> None:
     """What would otherwise only be found after minutes. Raises ``HeadwayError``."""
     check_target(options.target)
@@ -149,19 +161,8 @@ def _check(options: BenchOptions) -> None:
             opponent.check()
         else:
             check_target(opponent)
-    if options.json_path is not None:
-        _check_writable(options.json_path)
-
-
-def _check_writable(path: Path) -> None:
-    """Raises `BenchError`; leaves nothing behind."""
-    try:
-        if path.exists():
-            path.open("r+b").close()
-        else:
-            tempfile.TemporaryFile(dir=path.parent).close()
-    except OSError as exc:
-        raise BenchError(f"the report cannot be written to {path}: {exc.strerror}") from exc
+    for path in filter(None, (options.json_path, options.html_path)):
+        check_writable(path)
 
 
 def _open(opponent: Opponent, model_source: str, settings: Settings, say: Say) -> AbstractContextManager[System]:

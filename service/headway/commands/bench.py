@@ -9,7 +9,8 @@ from pathlib import Path
 
 import click
 
-from headway.commands.flags import SettingFlags, SettingsCommand, setting_flags
+from headway.commands import bench_compare, bench_report
+from headway.commands.flags import SettingFlags, SettingsGroup, setting_flags
 from headway.commands.statuses import FAILED
 from headway.core.errors import HeadwayError
 from headway.core.scheduler_config import PrefixSharing
@@ -18,7 +19,7 @@ ABOVE_ZERO = click.FloatRange(0, min_open=True)
 PEERS = "vllm, llamacpp[:bf16|q8_0|file][:SLOTS], transformers, transformers:static[:ROWS], or the other target"
 
 
-@click.command("bench", cls=SettingsCommand)
+@click.group("bench", cls=SettingsGroup, invoke_without_command=True, subcommand_metavar="[COMMAND ...]")
 @click.option(
     "--target",
     type=click.Choice(["engine", "nats"]),
@@ -53,6 +54,13 @@ PEERS = "vllm, llamacpp[:bf16|q8_0|file][:SLOTS], transformers, transformers:sta
     metavar="OUT",
     help="Where to write the report as JSON.",
 )
+@click.option(
+    "--html",
+    "html_path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="OUT",
+    help="Where to write the report as a page with tables and plots: one file that needs nothing else.",
+)
 @setting_flags("engine", "scheduler", "queue", "broker", "lease", "lease_terms", "roles", "telemetry")
 def command(
     flags: SettingFlags,
@@ -64,17 +72,23 @@ def command(
     peers: str,
     runs: int | None,
     json_path: Path | None,
+    html_path: Path | None,
 ) -> None:
     """Measure throughput and latencies with a workload of exact lengths, and how far from the machine's floor they are.
 
     Exits with status 1 if a request was not completed.
     """
+    if click.get_current_context().invoked_subcommand is not None:
+        return  # click calls a group's function before that of its subcommand
     try:
         from loadtest.bench import BenchOptions, bench, is_complete, report_text, say
         from loadtest.peers.catalogue import parse_opponent
         from loadtest.requests import DEFAULT_WORKLOAD, Arrivals
         from loadtest.targets import Target
         from loadtest.turns import DEFAULT_LOAD, Schedule
+
+        if html_path is not None:
+            import loadtest.page.write  # noqa: F401  # what is missing is better known before the runs
     except ModuleNotFoundError as missing:
         raise HeadwayError(f"{missing.name} is not installed; run: pip install 'headway[bench]'") from missing
 
@@ -86,6 +100,7 @@ def command(
         opponents={name: parse_opponent(name) for name in map(str.strip, peers.split(",")) if name},
         num_rounds=runs,
         json_path=json_path,
+        html_path=html_path,
     )
     # Every system must do the same work.
     settings = flags.load(forced={"prefix_sharing": PrefixSharing.OFF})
@@ -115,3 +130,7 @@ def _check_arrivals(arrivals: str, rate: float | None, load: float | None) -> No
         raise click.UsageError("--rate and --load are for --arrivals poisson")
     if rate and load:
         raise click.UsageError("--rate and --load exclude each other")
+
+
+command.add_command(bench_report.command)
+command.add_command(bench_compare.command)
