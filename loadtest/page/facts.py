@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from loadtest.page.subjects import readable
+from loadtest.page.names import printable, readable
 from loadtest.page.table import ABSENT, Table, names_in
 from loadtest.results.documents import Document, FloorFigures
 
@@ -65,11 +65,11 @@ def text(value: Any) -> str:
         return ", ".join(map(text, value))
     if isinstance(value, float):
         return f"{value:g}"
-    return str(value)
+    return printable(str(value))
 
 
 def _pairs(facts: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {text(value)}" for name, value in facts.items())
+    return ", ".join(f"{printable(name)} {text(value)}" for name, value in facts.items())
 
 
 def _arrivals(document: Document) -> str:

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from loadtest.page.names import readable
 from loadtest.results.differences import differences
 from loadtest.results.documents import Document, PeerFigures, RunFigures, median_of
-
-MAX_NAME = 48
-"""Characters of a name from a file."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,12 +36,6 @@ def subjects_of(documents: Mapping[str, Document]) -> list[Subject]:
         for subject in _of_document(document, variants[file])
     ]
     return [replace(subject, number=number) for number, subject in enumerate(found)]
-
-
-def readable(name: str) -> str:
-    """A name from a file, on one line and of bounded length."""
-    text = "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in name)
-    return text if len(text) <= MAX_NAME else text[: MAX_NAME - 1] + "…"
 
 
 def _variants(documents: Mapping[str, Document]) -> dict[str, str]:
