@@ -37,6 +37,7 @@ class Arguments:
     peers: tuple[str, ...] = ()
     runs: int | None = None
     json_path: Path | None = None
+    html_path: Path | None = None
 
 
 def options_of(arguments: Arguments) -> BenchOptions:
@@ -53,6 +54,7 @@ def options_of(arguments: Arguments) -> BenchOptions:
         num_rounds=arguments.runs,
         timeout_seconds=arguments.timeout or DEFAULT_TIMEOUT_SECONDS,
         json_path=arguments.json_path,
+        html_path=arguments.html_path,
     )
 
 

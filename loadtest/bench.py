@@ -42,6 +42,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from headway.core.scheduler_config import Batching
@@ -55,6 +56,7 @@ from loadtest.options import BenchOptions
 from loadtest.progress import Watch, nobody
 from loadtest.recording import Recording
 from loadtest.report import build_report, floor_text, to_text
+from loadtest.results.documents import decode_document
 from loadtest.targets.systems import Say
 from loadtest.targets.target import Target
 from loadtest.turns import HEADWAY, Measured, Run, Turns
@@ -94,6 +96,10 @@ def bench(options: BenchOptions, settings: Settings, say: Say, watch: Watch = no
     }
     if options.json_path is not None:
         options.json_path.write_text(json.dumps(report, indent=1) + "\n")
+    if options.html_path is not None:
+        _write_page(report, options.html_path)
+    if options.html_path is not None:
+        _write_page(report, options.html_path)
     return report
 
 
@@ -129,6 +135,13 @@ def _said_when_interrupted(say: Say) -> Iterator[None]:
 
 def say(stage: str) -> None:
     print(stage, file=sys.stderr, flush=True)
+
+
+def _write_page(report: Mapping[str, Any], path: Path) -> None:
+    """Read back from its JSON, as that of a file is."""
+    from loadtest.page.write import write_page  # matplotlib takes a second to import
+
+    write_page({path.stem: decode_document(json.dumps(report).encode(), path)}, path)
 
 
 def _summarise(workload: Workload, settings: Settings) -> Callable[[Recording], Run]:

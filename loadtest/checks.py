@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
-
 from loadtest.errors import BenchError
 from loadtest.options import BenchOptions
 from loadtest.peers.catalogue import Opponent, Peer
+from loadtest.results.files import check_writable
 from loadtest.targets.systems import check_target
 from loadtest.targets.target import Target
 from loadtest.workloads.arrivals import Arrivals
@@ -27,8 +25,8 @@ def check(options: BenchOptions) -> None:
             raise BenchError(f"{options.target} cannot be compared with itself")
         if isinstance(opponent, Peer):
             _check_peer(name, workload)
-    if options.json_path is not None:
-        _check_writable(options.json_path)
+    for path in filter(None, (options.json_path, options.html_path)):
+        check_writable(path)
 
 
 def _check_system(system: Opponent) -> None:
@@ -45,14 +43,3 @@ def _check_peer(name: str, workload: Workload) -> None:
         raise BenchError(f"{name} takes no closed loop, which needs to hear of every end; {remedy}")
     if workload.has_cancels:
         raise BenchError(f"{name} takes no cancels; {remedy}")
-
-
-def _check_writable(path: Path) -> None:
-    """Raises `BenchError`; leaves nothing behind."""
-    try:
-        if path.exists():
-            path.open("r+b").close()
-        else:
-            tempfile.TemporaryFile(dir=path.parent).close()
-    except OSError as exc:
-        raise BenchError(f"the report cannot be written to {path}: {exc.strerror}") from exc

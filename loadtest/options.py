@@ -37,6 +37,8 @@ class BenchOptions:
     """From when a request was due until it counts as lost, where it goes to a server."""
     json_path: Path | None = None
     """Where the report shall go."""
+    html_path: Path | None = None
+    """Where it shall go as a page."""
 
     @property
     def systems(self) -> tuple[Opponent, ...]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from headway.commands.flags import SettingFlags, SettingsCommand, setting_flags
+from headway.commands.flags import SettingFlags, SettingsGroup, setting_flags
 from headway.commands.statuses import FAILED
 from headway.core.errors import HeadwayError
 from headway.core.scheduler_config import PrefixSharing
@@ -35,7 +35,7 @@ def _list_scenarios(context: click.Context, _: click.Parameter, is_wanted: bool)
     context.exit()
 
 
-@click.command("bench", cls=SettingsCommand)
+@click.group("bench", cls=SettingsGroup, invoke_without_command=True, subcommand_metavar="[COMMAND ...]")
 @click.option(
     "--target",
     type=click.Choice(["engine", "static", "nats", "openai"]),
@@ -91,6 +91,13 @@ def _list_scenarios(context: click.Context, _: click.Parameter, is_wanted: bool)
     metavar="OUT",
     help="Where to write the report as JSON.",
 )
+@click.option(
+    "--html",
+    "html_path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="OUT",
+    help="Where to write the report as a page with tables and plots: one file that needs nothing else.",
+)
 @setting_flags(
     *("engine", "scheduler", "queue", "broker", "lease", "lease_terms", "roles", "telemetry"),
     without=lambda setting: setting.name == "served_model",  # clients and worker agree on it anyway
@@ -100,7 +107,9 @@ def command(flags: SettingFlags, target: str, peers: str, **given: Any) -> None:
 
     Exits with status 1 if a request was not completed.
     """
-    _need_loadtest()
+    if click.get_current_context().invoked_subcommand is not None:
+        return  # click calls a group's function before that of its subcommand
+    _need_loadtest(with_page=given["html_path"] is not None)
     from loadtest.arguments import Arguments, options_of
     from loadtest.bench import bench, is_complete, report_text, say
     from loadtest.screen import watching
@@ -118,9 +127,13 @@ def command(flags: SettingFlags, target: str, peers: str, **given: Any) -> None:
         raise SystemExit(FAILED)
 
 
-def _need_loadtest() -> None:
+def _need_loadtest(with_page: bool = False) -> None:
+    """What is missing is better known before the runs."""
     try:
-        import loadtest.bench  # noqa: F401
+        import loadtest.bench
+
+        if with_page:
+            import loadtest.page.write  # noqa: F401
     except ModuleNotFoundError as missing:
         raise HeadwayError(f"{missing.name} is not installed; run: pip install 'headway[bench]'") from missing
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from loadtest.workloads.arrivals import Arrivals, Schedule
@@ -39,7 +41,7 @@ def test_a_ramp_sends_what_its_mean_rate_makes_of_its_time_and_then_keeps_its_la
     assert moments[19] == pytest.approx(10.0)
     assert moments[22] - moments[19] == pytest.approx(1.0)
     assert moments[0] == pytest.approx(0.95, abs=0.05)
-    gaps = [after - before for before, after in zip(moments, moments[1:20], strict=False)]
+    gaps = [after - before for before, after in pairwise(moments[:20])]
     assert gaps == sorted(gaps, reverse=True)
 
 
