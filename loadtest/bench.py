@@ -98,8 +98,6 @@ def bench(options: BenchOptions, settings: Settings, say: Say, watch: Watch = no
         options.json_path.write_text(json.dumps(report, indent=1) + "\n")
     if options.html_path is not None:
         _write_page(report, options.html_path)
-    if options.html_path is not None:
-        _write_page(report, options.html_path)
     return report
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from headway.commands import bench_compare, bench_report
 from headway.commands.flags import SettingFlags, SettingsGroup, setting_flags
 from headway.commands.statuses import FAILED
 from headway.core.errors import HeadwayError
@@ -172,3 +173,7 @@ def _check(target: str, **given: Any) -> None:
         raise click.UsageError("--target openai needs --url, and --url is for nothing else")
     if given["served_model"] and target != "openai":
         raise click.UsageError("--served-model is for --target openai; --model is what the engine loads")
+
+
+command.add_command(bench_report.command)
+command.add_command(bench_compare.command)
