@@ -53,11 +53,12 @@ from loadtest.floor import Floor, measure_floor
 from loadtest.machine import describe_machine
 from loadtest.opening import Opening, with_weights
 from loadtest.options import BenchOptions
+from loadtest.peers.catalogue import Opponent, Variant
 from loadtest.progress import Watch, nobody
 from loadtest.recording import Recording
 from loadtest.report import build_report, floor_text, to_text
 from loadtest.results.documents import decode_document
-from loadtest.targets.systems import Say
+from loadtest.targets.systems import Say, System
 from loadtest.targets.target import Target
 from loadtest.turns import HEADWAY, Measured, Run, Turns
 from loadtest.workloads.arrivals import Arrivals
@@ -71,7 +72,7 @@ NUM_COMPARED_ROUNDS = 3
 def bench(options: BenchOptions, settings: Settings, say: Say, watch: Watch = nobody) -> dict[str, Any]:
     """The report, written to ``json_path`` too. Raises ``HeadwayError`` for what cannot be run; what can be known
     beforehand, before anything is started."""
-    check(options)
+    check(options, settings)
     floor = None
     if options.needs_model:
         say("measuring what this machine can do")
@@ -83,7 +84,7 @@ def bench(options: BenchOptions, settings: Settings, say: Say, watch: Watch = no
         systems = opening.open_all(stack, dict(zip((HEADWAY, *options.opponents), options.systems, strict=True)))
         turns = Turns(systems, workload.requests, workload.schedule, say, _summarise(workload, settings))
         measured = turns.take(options.num_rounds or _default_rounds(options)).with_few_details()
-        facts = {name: getattr(system, "facts", {}) for name, system in systems.items()}
+        facts = {name: _facts(system, options.opponents.get(name)) for name, system in systems.items()}
     report = {
         **_what_was_run(options, workload, settings),
         **median_run(measured.runs[HEADWAY]),
@@ -145,6 +146,12 @@ def _write_page(report: Mapping[str, Any], path: Path) -> None:
 def _summarise(workload: Workload, settings: Settings) -> Callable[[Recording], Run]:
     weights = {request.tenant: settings.queue.weight(request.tenant) for request in workload.requests}
     return partial(build_report, slo=workload.slo, weights=weights)
+
+
+def _facts(system: System, asked: Opponent | None) -> Mapping[str, Any]:
+    """What a system says of itself, and what is changed of a variant."""
+    changes = {"settings": dict(asked.changes)} if isinstance(asked, Variant) else {}
+    return {**getattr(system, "facts", {}), **changes}
 
 
 def _default_rounds(options: BenchOptions) -> int:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from headway.settings import Settings
 from loadtest.errors import BenchError
 from loadtest.options import BenchOptions
-from loadtest.peers.catalogue import Opponent, Peer
+from loadtest.peers.catalogue import Opponent, Peer, Variant
 from loadtest.results.files import check_writable
 from loadtest.targets.systems import check_target
 from loadtest.targets.target import Target
@@ -13,13 +14,13 @@ from loadtest.workloads.drawing import DEFAULT_VOCAB_SIZE
 from loadtest.workloads.workload import Workload
 
 
-def check(options: BenchOptions) -> None:
+def check(options: BenchOptions, settings: Settings) -> None:
     """Raises ``HeadwayError``."""
     workload = options.draw_workload(DEFAULT_VOCAB_SIZE)
     if (options.target is Target.OPENAI) != (options.server is not None):
         raise BenchError("the target openai needs the address of a server, and only that target")
     for system in options.systems:
-        _check_system(system)
+        _check_system(system, settings)
     for name, opponent in options.opponents.items():
         if opponent is options.target:
             raise BenchError(f"{options.target} cannot be compared with itself")
@@ -29,11 +30,14 @@ def check(options: BenchOptions) -> None:
         check_writable(path)
 
 
-def _check_system(system: Opponent) -> None:
+def _check_system(system: Opponent, settings: Settings) -> None:
     if isinstance(system, Peer):
         system.check()
     elif isinstance(system, Target):
         check_target(system)
+    elif isinstance(system, Variant):
+        check_target(system.target)
+        settings.changed(dict(system.changes))
 
 
 def _check_peer(name: str, workload: Workload) -> None:

@@ -7,12 +7,13 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 
 from headway.settings import Settings
-from loadtest.peers.catalogue import Opponent, Peer
+from loadtest.peers.catalogue import Opponent, Peer, Variant
 from loadtest.peers.process import open_peer
 from loadtest.progress import Watch
 from loadtest.targets.openai_target import open_server
 from loadtest.targets.server import Server
 from loadtest.targets.systems import Say, System, open_target
+from loadtest.targets.target import Target
 from loadtest.workloads.requests import Request
 
 WARM_UP = (Request(tuple(range(3, 19)), num_output_tokens=4, gap=0.0),) * 4
@@ -47,7 +48,12 @@ class Opening:
         if isinstance(system, Peer):
             assert self.model_source is not None
             return open_peer(system, self.model_source, self.settings.engine)
-        return open_target(system, self.settings, self.say, self.watch, self.timeout_seconds)
+        if isinstance(system, Variant):
+            return self._open_target(system.target, self.settings.changed(dict(system.changes)))
+        return self._open_target(system, self.settings)
+
+    def _open_target(self, target: Target, settings: Settings) -> AbstractContextManager[System]:
+        return open_target(target, settings, self.say, self.watch, self.timeout_seconds)
 
 
 def with_weights(settings: Settings, weights: Mapping[str, float]) -> Settings:

@@ -5,6 +5,7 @@
     transformers                            its continuous batching
     transformers:static[:ROWS]              its `generate` on batches that wait for their longest row; default 16
     engine, static, nats                    Headway itself, another `--target`
+    TARGET+SETTING=VALUE+...                the same or another target of Headway under other settings
     NAME=http://HOST:PORT/v1[#MODEL]        a server that is there already, reported under that name
 
 No more than names and arguments here: this is read before anything is known to be installed.
@@ -56,7 +57,16 @@ class Peer:
             raise BenchError(f"{self.name} is not installed; run: python -m loadtest.peers.install {self.environment}")
 
 
-Opponent = Peer | Server | Target
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """Headway under other settings."""
+
+    target: Target
+    changes: tuple[tuple[str, str], ...]
+    """Names and values, as `headway.settings.Settings.changed` takes them."""
+
+
+Opponent = Peer | Server | Target | Variant
 """Whom the target takes turns with."""
 
 PATTERN = re.compile(
@@ -65,14 +75,18 @@ PATTERN = re.compile(
     r"|(?P<static>transformers:static)(:(?P<rows>[1-9][0-9]*))?"
     r"|(?P<transformers>transformers)"
 )
+VARIANT_FORM = "TARGET+SETTING=VALUE+..."
 FORMS = (
     "vllm, llamacpp[:bf16|q8_0|file][:SLOTS], transformers, transformers:static[:ROWS], engine, static, nats, "
-    f"{SERVER_FORM}"
+    f"{VARIANT_FORM}, {SERVER_FORM}"
 )
 
 
 def parse_opponent(text: str) -> Opponent:
     """Raises `BenchError` for what is none of `FORMS`."""
+    target, plus, changes = text.partition("+")
+    if plus and target in HEADWAYS:
+        return Variant(Target(target), tuple(_change(change, text) for change in changes.split("+")))
     if "=" in text:
         return parse_server(text)
     if text in HEADWAYS:
@@ -88,3 +102,11 @@ def parse_opponent(text: str) -> Opponent:
         return Peer(text, None, "static_runner", ("--rows", found["rows"] or "16"))
     arguments = ("--data-type", found["data_type"] or "bf16", "--slots", found["slots"] or "64")
     return Peer(text, "llamacpp", "llamacpp_runner", arguments, Weights.GGUF)
+
+
+def _change(text: str, opponent: str) -> tuple[str, str]:
+    """Of one setting, whose name may be written as a flag's."""
+    name, equals, value = text.partition("=")
+    if not (name and equals and value):
+        raise BenchError(f"{opponent!r}: {text!r} is not SETTING=VALUE")
+    return name.removeprefix("--").replace("-", "_"), value

@@ -155,3 +155,23 @@ def test_the_whole_path_needs_a_server(workload, monkeypatch, tmp_path):
 def test_the_context_of_a_decode_is_weighed_by_how_many_there_are():
     short, long = Request((1,) * 10, 10, 0.0), Request((1,) * 100, 30, 0.0)
     assert mean_context_tokens([short, long]) == (10 * 15 + 30 * 115) / 40
+
+
+@pytest.mark.usefixtures("small_engine")
+def test_headway_takes_turns_with_itself_under_other_settings(workload, tmp_path):
+    out = tmp_path / "out.json"
+    variant = "engine+max-num-seqs=1"
+    assert bench("--workload", workload, "--peers", variant, "--runs", 1, "--json", out).exit_code == 0
+    report = json.loads(out.read_text())
+    peer = report["peers"][variant]
+    assert peer["facts"]["settings"] == {"max_num_seqs": "1"}
+    assert max(map(int, report["step_seconds"])) == 3
+    assert set(peer["runs"][0]["step_seconds"]) == {"1"}
+
+
+@pytest.mark.usefixtures("small_engine")
+def test_a_variant_whose_settings_do_not_hold_is_refused_before_anything_starts(workload):
+    result = bench("--workload", workload, "--peers", "engine+max_num_sqs=1")
+    assert result.exit_code != 0
+    assert "max-num-seqs" in str(result.exception)
+    assert "measuring" not in result.output

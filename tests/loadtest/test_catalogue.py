@@ -1,9 +1,9 @@
 import pytest
 
 from loadtest.errors import BenchError
-from loadtest.peers.catalogue import FORMS, Weights, parse_opponent
+from loadtest.peers.catalogue import FORMS, Variant, Weights, parse_opponent
 from loadtest.targets.server import Server
-from loadtest.targets.target import HEADWAYS
+from loadtest.targets.target import HEADWAYS, Target
 
 
 @pytest.mark.parametrize(
@@ -55,3 +55,15 @@ def test_what_is_not_known_is_refused_with_what_is(text):
         parse_opponent(text)
     assert repr(text) in str(caught.value)
     assert FORMS in str(caught.value)
+
+
+def test_headway_may_be_compared_with_itself_under_other_settings():
+    assert parse_opponent("engine+max-prefill-chunk=64+max_num_seqs=8") == Variant(
+        Target.ENGINE, (("max_prefill_chunk", "64"), ("max_num_seqs", "8"))
+    )
+
+
+@pytest.mark.parametrize("text", ["engine+", "nats+policy", "nats+=sjf", "nats+policy=", "nats+policy=sjf+"])
+def test_a_change_that_names_no_setting_or_no_value_is_refused(text):
+    with pytest.raises(BenchError, match="SETTING=VALUE"):
+        parse_opponent(text)

@@ -1,5 +1,6 @@
 """The real settings: every one can be written in each way, printed, and read back."""
 
+import dataclasses
 import json
 
 import pytest
@@ -108,3 +109,24 @@ def test_no_setting_is_infinite(value):
         Settings.load({"lease_seconds": value}, {})
     assert refused.value.name == "lease_seconds"
     assert "finite" in refused.value.fix
+
+
+def test_changed_settings_leave_the_others_as_they_were():
+    settings = Settings.load({"max_num_seqs": "8", "policy": "sjf"}, {})
+    changed = settings.changed({"max_num_batched_tokens": "16", "page_size": 32})
+    assert (changed.scheduler.max_num_seqs, changed.scheduler.max_num_batched_tokens) == (8, 16)
+    assert (changed.engine.page_size, changed.queue) == (32, settings.queue)
+    assert changed.sources["max_num_seqs"] == "flag"
+    assert settings.scheduler.max_num_batched_tokens is None
+
+
+def test_every_setting_changed_to_what_it_is_changes_nothing():
+    settings = Settings()
+    changed = settings.changed({value.setting.name: value.value for value in settings.describe()})
+    assert dataclasses.replace(changed, sources={}) == settings
+
+
+@pytest.mark.parametrize(("name", "value"), [("max_num_batched_tokens", "4"), ("max_num_sqs", "4"), ("policy", "lifo")])
+def test_a_change_that_does_not_hold_beside_the_others_is_refused(name, value):
+    with pytest.raises(SettingError, match=r"max.num.batched.tokens|max.num.seqs|policy"):
+        Settings.load({"max_num_seqs": "8"}, {}).changed({name: value})

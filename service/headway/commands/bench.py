@@ -18,7 +18,8 @@ from headway.core.scheduler_config import PrefixSharing
 
 ABOVE_ZERO = click.FloatRange(0, min_open=True)
 PEERS = (
-    "vllm, llamacpp[:bf16|q8_0|file][:SLOTS], transformers, transformers:static[:ROWS], another target, or "
+    "vllm, llamacpp[:bf16|q8_0|file][:SLOTS], transformers, transformers:static[:ROWS], another target, "
+    "TARGET+SETTING=VALUE+... for other settings, or "
     "NAME=URL[#MODEL] for a server as of --target openai"
 )
 

@@ -63,6 +63,18 @@ class Settings:
         loaded = load_groups(_groups(), flags or {}, environ, Path(path) if path else None)
         return cls(**loaded.groups, sources=loaded.sources)
 
+    def changed(self, values: Mapping[str, Any]) -> Settings:
+        """The same with other values, as text or of their types, of the settings named (by field name; None: the
+        default).
+
+        Raises ``SettingError`` for a name that is none, and for a value that does not hold beside the others.
+        """
+        groups = {setting.group for setting in list_settings() if setting.name in values}
+        current = {item.setting.name: item.value for item in self.describe() if item.setting.group in groups}
+        loaded = load_groups(_groups(), {**current, **values}, {}, None)
+        sources = {**self.sources, **{name: source for name, source in loaded.sources.items() if name in values}}
+        return dataclasses.replace(self, **{name: loaded.groups[name] for name in groups}, sources=sources)
+
     def describe(self) -> tuple[SettingValue, ...]:
         """Every setting with its effective value and where that was written."""
         return tuple(

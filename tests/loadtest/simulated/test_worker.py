@@ -87,7 +87,7 @@ def test_what_does_not_fit_yet_waits_in_the_queue_where_a_shorter_job_may_still_
 
 
 def test_tenants_are_charged_while_their_jobs_run():
-    """A long job of one tenant runs; of both tenants' short ones, the other's go first once the first of its own ran."""
+    """A long job of one tenant runs; the other's short ones go before all but the first of its own."""
     both = [SimulatedJob(1, 40, tenant="a"), *(SimulatedJob(1, 4, 1.0, tenant) for tenant in "aabb")]
     recording = simulate(both, settings(max_num_seqs=2, policy=QueuePolicy.WEIGHTED_FAIR))
     assert ends(recording)[1:] == [5, 17, 9, 13]
