@@ -7,6 +7,7 @@ The JSON is one object. A summary is ``{"mean", "p50", "p90", "p99"}`` in second
 a ratio is Headway's figure over the other's, ``{"median", "min", "max"}`` over the rounds.
 
     target, arrivals, rate, load, workload, model, batching    what was run; rate and load are null for a burst
+    settings, command                     those that are not their defaults, without secrets; how it was asked
     num_requests, num_completed           completed: ended by length with exactly the tokens that were asked for
     finish_reasons                        how many requests ended in which way; "none": not at all
     num_output_tokens, duration_seconds   of all requests; from the first one's arrival to the last one's end
@@ -47,6 +48,7 @@ from typing import Any
 
 from headway.core.scheduler_config import Batching
 from headway.settings import Settings
+from headway.settings.loader import DEFAULT
 from loadtest.checks import check
 from loadtest.comparison import compare, comparison_text, median_run
 from loadtest.floor import Floor, measure_floor
@@ -203,7 +205,15 @@ def _what_was_run(options: BenchOptions, workload: Workload, settings: Settings)
         "seed": workload.seed,
         "model": settings.engine.model if options.needs_model else None,
         "batching": Batching.STATIC if is_static else settings.scheduler.batching,
+        "settings": _changed(settings),
+        "command": options.command,
     }
+
+
+def _changed(settings: Settings) -> dict[str, Any]:
+    """Those that are not their defaults, but for what stands beside them."""
+    given = (each for each in settings.describe() if each.source != DEFAULT)
+    return {each.setting.name: each.shown for each in given if each.setting.name not in ("model", "batching")}
 
 
 def _machine(settings: Settings) -> dict[str, object]:
