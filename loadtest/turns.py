@@ -38,12 +38,16 @@ class Measured:
     at_their_rate: dict[str, list[Run]] = field(default_factory=dict)
     """Headway's, by opponent, with the arrivals that the opponent had in the same round."""
 
+    facts: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """What each system has told of itself."""
+
     def with_few_details(self) -> Measured:
         """Only each system's median run keeps what is long."""
         return Measured(
             {name: _of_median_alone(runs) for name, runs in self.runs.items()},
             {name: [without_details(run) for run in runs] for name, runs in self.bursts.items()},
             {name: [without_details(run) for run in runs] for name, runs in self.at_their_rate.items()},
+            self.facts,
         )
 
 
@@ -56,10 +60,12 @@ class Turns:
     schedule: Schedule
     say: Say
     summarise: Callable[[Recording], Run] = build_report
+    title: str = HEADWAY
+    """What people are told that the target is."""
 
     def take(self, num_rounds: int) -> Measured:
         """Raises `BenchError` if a system does not answer, or completes nothing: there would be nothing to compare."""
-        measured = Measured()
+        measured = Measured(facts={name: getattr(system, "facts", {}) for name, system in self.systems.items()})
         for number in range(1, num_rounds + 1):
             self.say(f"round {number} of {num_rounds}")
             if self.schedule.measures_capacity:
@@ -91,8 +97,10 @@ class Turns:
     def _measure(self, name: str, plan: Plan, rate: float | None, how: str) -> Run:
         run = {"rate": rate, **self.summarise(self.systems[name].run(self.requests, plan))}
         if not run["num_completed"]:
-            raise BenchError(f"{name} completed none of the requests: {dict(run['finish_reasons'])}")
-        self.say(f"  {name}, {how}: {run['output_tokens_per_s']:.1f} output tokens/s")
+            ended = {**run["finish_reasons"], **run["errors"]}
+            raise BenchError(f"{name} completed none of the requests: {ended}")
+        shown = self.title if name == HEADWAY else name
+        self.say(f"  {shown}, {how}: {run['output_tokens_per_s']:.1f} output tokens/s")
         return run
 
 

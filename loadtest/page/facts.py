@@ -39,6 +39,7 @@ def _facts(document: Document) -> Iterator[tuple[str, str]]:
         "arrivals": _arrivals(document),
         "seed": document.seed,
         "target": document.target,
+        "target's facts": document.facts,
         "model": document.model,
         "batching": document.batching,
         "runs": len(document.runs),
@@ -74,6 +75,8 @@ def _pairs(facts: Mapping[str, Any]) -> str:
 
 def _arrivals(document: Document) -> str:
     how = "" if document.arrivals is None else text(document.arrivals)
+    if document.num_clients is not None:
+        return f"{how}, {document.num_clients} clients"
     if document.load is not None:
         return f"{how}, at {document.load:.0%} of each system's capacity"
     return how if document.rate is None else f"{how}, {document.rate:g} requests/s"

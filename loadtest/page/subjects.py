@@ -52,7 +52,7 @@ def _variants(documents: Mapping[str, Document]) -> dict[str, str]:
 
 def _are_alike(one: Document, other: Document) -> bool:
     """Whether they differ at most in their load."""
-    return {difference.what for difference in differences(one, other)} <= {"rate", "load", "arrivals"}
+    return {difference.what for difference in differences(one, other)} <= {"rate", "load", "arrivals", "num_clients"}
 
 
 def _of_document(document: Document, variant: str) -> Iterator[Subject]:

@@ -88,20 +88,16 @@ class Clients:
 
 
 def _note(piece: Piece, timeline: Timeline, now: float) -> None:
-    num_before = timeline.num_tokens
-    if piece.finish_reason is not None:
-        timeline.receive(_num_new(piece, num_before), now)
-        timeline.end(piece.finish_reason, now)
-    elif timeline.finish_reason is None:
-        timeline.receive(_num_new(piece, num_before), now)
-    elif piece.num_tokens is not None:
-        # What comes behind the end is the server's own count: a piece of text may have been several tokens, or none.
+    """A server that counts is believed: a piece of text may have been several tokens, or none."""
+    if timeline.finish_reason is None:
+        counted = piece.num_tokens
+        timeline.receive(piece.num_new_tokens if counted is None else max(0, counted - timeline.num_tokens), now)
+    if piece.num_tokens is not None:
         timeline.num_tokens = piece.num_tokens
-    timeline.num_prompt_tokens = piece.num_prompt_tokens or timeline.num_prompt_tokens
-
-
-def _num_new(piece: Piece, num_before: int) -> int:
-    return piece.num_new_tokens if piece.num_tokens is None else piece.num_tokens - num_before
+    if piece.num_prompt_tokens is not None:
+        timeline.num_prompt_tokens = piece.num_prompt_tokens
+    if piece.finish_reason is not None:
+        timeline.end(piece.finish_reason, now)
 
 
 def _name(error: BaseException) -> str:

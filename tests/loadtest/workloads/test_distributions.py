@@ -1,50 +1,89 @@
-"""How lengths are drawn."""
-
 from __future__ import annotations
 
 import random
+import statistics
 
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from loadtest.workloads.distributions import Distribution, draw_tokens
 
-READER = TypeAdapter(Distribution)
+MANY = 4000
 
 
-def draws(distribution, number: int = 4000) -> list[int]:
-    source = random.Random(1)
-    return [draw_tokens(READER.validate_python(distribution), source) for _ in range(number)]
+def distribution(value: object):
+    return TypeAdapter(Distribution).validate_python(value)
+
+
+def drawn(value: object, seed: int = 0) -> list[float]:
+    rng = random.Random(seed)
+    of = distribution(value)
+    return [of.draw(rng) for _ in range(MANY)]
 
 
 def test_a_number_is_always_the_same():
-    assert set(draws(17)) == {17}
+    assert set(drawn(512)) == {512.0}
+
+
+def test_a_uniform_length_lies_between_its_ends_and_in_the_middle_on_average():
+    values = drawn({"kind": "uniform", "min": 10, "max": 30})
+    assert 10 <= min(values) < 11
+    assert 29 < max(values) <= 30
+    assert statistics.fmean(values) == pytest.approx(20, rel=0.03)
+
+
+def test_an_exponential_length_has_its_mean():
+    assert statistics.fmean(drawn({"kind": "exponential", "mean": 128})) == pytest.approx(128, rel=0.05)
 
 
 @pytest.mark.parametrize(
-    "distribution",
+    "value",
     [{"kind": "exponential", "mean": 128, "max": 32}, {"kind": "lognormal", "median": 32, "sigma": 1, "max": 32}],
 )
-def test_what_is_drawn_beyond_the_maximum_is_drawn_again(distribution):
-    lengths = draws(distribution)
-    assert max(lengths) == 32
-    assert 1 <= lengths.count(32) < len(lengths) / 16
-
-
-def test_an_exponential_without_a_maximum_has_its_mean():
-    assert sum(draws({"kind": "exponential", "mean": 128})) / 4000 == pytest.approx(128, rel=0.1)
-
-
-def test_half_of_a_lognormal_is_below_its_median():
-    lengths = draws({"kind": "lognormal", "median": 100, "sigma": 1})
-    assert sum(length <= 100 for length in lengths) / 4000 == pytest.approx(0.5, abs=0.05)
-    assert max(lengths) > 1000
+def test_what_is_drawn_beyond_the_maximum_is_drawn_again_and_does_not_pile_up_there(value):
+    values = drawn(value)
+    assert max(values) < 32
+    assert max(values) > 31.5
+    assert sum(length > 31 for length in values) < MANY / 16
 
 
 def test_a_maximum_that_nearly_nothing_is_below_is_what_comes():
-    assert draws({"kind": "lognormal", "median": 1e9, "sigma": 0.1, "max": 5}, 1) == [5]
+    assert distribution({"kind": "lognormal", "median": 1e9, "sigma": 0.1, "max": 5}).draw(random.Random(1)) == 5
 
 
-def test_a_range_that_is_upside_down_is_refused():
-    with pytest.raises(ValidationError, match="must not be above"):
-        READER.validate_python({"kind": "uniform", "min": 5, "max": 4})
+def test_a_lognormal_length_has_its_median_and_a_heavy_tail():
+    values = sorted(drawn({"kind": "lognormal", "median": 100, "sigma": 1}))
+    assert values[MANY // 2] == pytest.approx(100, rel=0.1)
+    assert values[int(MANY * 0.975)] == pytest.approx(100 * 2.718**1.96, rel=0.2)
+
+
+def test_tokens_are_whole_and_at_least_one():
+    tiny = distribution({"kind": "exponential", "mean": 0.1})
+    tokens = [draw_tokens(tiny, random.Random(seed)) for seed in range(50)]
+    assert {type(number) for number in tokens} == {int}
+    assert min(tokens) == 1
+
+
+def test_the_seed_decides():
+    kind = {"kind": "exponential", "mean": 10}
+    assert drawn(kind, seed=1) == drawn(kind, seed=1) != drawn(kind, seed=2)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        -1,
+        True,
+        "long",
+        {"mean": 3},
+        {"kind": "normal", "mean": 3},
+        {"kind": "exponential"},
+        {"kind": "exponential", "mean": 0},
+        {"kind": "exponential", "mean": 3, "cap": 4},
+        {"kind": "uniform", "min": 5, "max": 4},
+        {"kind": "lognormal", "median": 3, "sigma": float("nan")},
+    ],
+)
+def test_what_is_no_distribution_is_refused(value):
+    with pytest.raises(ValidationError):
+        distribution(value)
