@@ -78,7 +78,7 @@ from loadtest.progress import Watch, nobody
 from loadtest.recording import Recording
 from loadtest.report import build_report, floor_text, to_text
 from loadtest.results.documents import decode_document
-from loadtest.targets.systems import Say, System
+from loadtest.targets.systems import Say
 from loadtest.targets.target import Target
 from loadtest.turns import HEADWAY, Measured, Run, Turns
 from loadtest.workloads.arrivals import Arrivals
@@ -100,14 +100,6 @@ def bench(options: BenchOptions, settings: Settings, say: Say, watch: Watch = no
     workload = options.draw_workload(DEFAULT_VOCAB_SIZE if floor is None else floor.vocab_size)
     settings = with_weights(settings, workload.weights)
     opening = Opening(settings, say, watch, options.timeout_seconds, None if floor is None else floor.model_source)
-<<<<<<< HEAD
-    with ExitStack() as stack, _said_when_interrupted(say):
-        systems = opening.open_all(stack, dict(zip((HEADWAY, *options.opponents), options.systems, strict=True)))
-        turns = Turns(systems, workload.requests, workload.schedule, say, _summarise(workload, settings))
-        measured = turns.take(options.num_rounds or _default_rounds(options)).with_few_details()
-        facts = {name: _facts(system, options.opponents.get(name)) for name, system in systems.items()}
-=======
->>>>>>> aed1e91538860f3e67d4e5f36a0d79e00b8a759d
     report = {
         **_what_was_run(options, workload, settings),
         **_measured(options, workload, opening),
@@ -133,7 +125,7 @@ def _measured(options: BenchOptions, workload: Workload, opening: Opening) -> di
         "facts": measured.facts[HEADWAY],
         "runs": measured.runs[HEADWAY],
         "bursts": measured.bursts.get(HEADWAY, []),
-        "peers": {name: {"facts": measured.facts[name], **_compared(name, measured)} for name in options.opponents},
+        "peers": {name: _compared(name, measured, opponent) for name, opponent in options.opponents.items()},
     }
 
 
@@ -183,22 +175,17 @@ def _summarise(workload: Workload, settings: Settings) -> Callable[[Recording], 
     return partial(build_report, slo=workload.slo, weights=weights)
 
 
-def _facts(system: System, asked: Opponent | None) -> Mapping[str, Any]:
-    """What a system says of itself, and what is changed of a variant."""
-    changes = {"settings": dict(asked.changes)} if isinstance(asked, Variant) else {}
-    return {**getattr(system, "facts", {}), **changes}
-
-
 def _default_rounds(options: BenchOptions) -> int:
     return NUM_COMPARED_ROUNDS if options.opponents else 1
 
 
-def _compared(name: str, measured: Measured) -> dict[str, Any]:
+def _compared(name: str, measured: Measured, opponent: Opponent) -> dict[str, Any]:
     def beside(ours: Sequence[Run], theirs: Sequence[Run]) -> dict[str, Any]:
         return {"runs": theirs, "ratios": compare(ours, theirs)}
 
     theirs = measured.runs[name]
-    report = beside(measured.runs[HEADWAY], theirs)
+    changes = {"settings": dict(opponent.changes)} if isinstance(opponent, Variant) else {}
+    report = {"facts": {**measured.facts[name], **changes}, **beside(measured.runs[HEADWAY], theirs)}
     if measured.bursts:
         report["bursts"] = beside(measured.bursts[HEADWAY], measured.bursts[name])
         ours = measured.at_their_rate[name]
