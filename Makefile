@@ -15,7 +15,7 @@ PIP   := $(BIN)/python -m pip --disable-pip-version-check -qq
 # One torch thread per test process: more of them on the same cores only get in each other's way.
 TEST_ENV := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1
 
-.PHONY: demo soak bench-engine test test-unit test-charts test-alerts lint format types imports setup proto constraints hooks clean
+.PHONY: demo soak bench bench-engine test test-unit test-charts test-alerts lint format types imports setup proto constraints hooks clean
 
 demo: $(READY)
 	$(BIN)/headway demo $(ARGS)
@@ -24,10 +24,14 @@ demo: $(READY)
 soak: $(READY)
 	$(BIN)/python -m loadtest.soak $(ARGS)
 
-# Every figure of docs/benchmarks.md that this machine can give, into build/bench; some 30 minutes, with nothing else
-# running. ARGS="--only path vllm" for some of them.
+# What continuous batching, paging and the queue's policies give, and other systems beside it, into build/bench; some 30
+# minutes, with nothing else running. FULL=1 for the published sizes, ARGS="--only policies path" for some of them.
+bench: $(READY)
+	$(BIN)/python -m loadtest.suite build/bench --group claims $(if $(FULL),--full) $(ARGS)
+
+# How fast the engine is, by itself, under load and beside other engines; some 30 minutes.
 bench-engine: $(READY)
-	$(BIN)/python -m loadtest.suite build/bench $(ARGS)
+	$(BIN)/python -m loadtest.suite build/bench --group engine $(ARGS)
 
 test: lint types imports test-unit
 

@@ -4,26 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from loadtest.claims.table import claim_rows, is_claim
+from loadtest.row import Aim, Row
+
 Report = Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Aim:
-    """What a figure should be."""
-
-    limit: float
-    is_least: bool
-
-    def __str__(self) -> str:
-        return f"{'≥' if self.is_least else '≤'} {self.limit:g}"
-
-    def is_met_by(self, value: float) -> bool:
-        return value >= self.limit if self.is_least else value <= self.limit
-
 
 THROUGHPUT_AIMS = {
     "vllm": Aim(2.0, True),
@@ -38,31 +25,20 @@ FLOOR_AIM = Aim(1.6, False)
 FIRST_TOKEN_AIM = Aim(10.0, False)
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    what: str
-    median: float
-    least: float | None = None
-    greatest: float | None = None
-    aim: Aim | None = None
-
-    def to_line(self) -> str:
-        spread = "" if self.least is None else f"{self.least:.2f} to {self.greatest:.2f}"
-        verdict = "" if self.aim is None else f"{self.aim}{'' if self.aim.is_met_by(self.median) else ': missed'}"
-        return f"| {self.what} | {self.median:.2f} | {spread} | {verdict} |"
-
-
 def to_markdown(folder: Path) -> str:
     """Of all studies whose files lie in the folder."""
     reports = {path.stem: json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))}
     first_token = reports.pop("first-token", None)
     benches = {name: report for name, report in reports.items() if "output_tokens_per_s" in report}
     parts = [_machine(report) for report in list(benches.values())[:1]]
-    rows = [*_ratios(benches), *_floors(benches), *_starts(first_token)]
+    claims = [row for study, report in benches.items() for row in claim_rows(study, report)]
+    compared = {study: report for study, report in benches.items() if not is_claim(study)}
+    rows = [*_ratios(compared), *_floors(benches), *_starts(first_token), *claims]
     parts.append("\n".join(["| what | median | spread | aim |", "|---|---|---|---|", *(row.to_line() for row in rows)]))
     if systems := list(_systems(benches)):
         head = ["| study | system | output tokens/s | first token, ms | per token, ms | end to end, ms | CPU seconds |"]
         parts.append("\n".join([*head, "|---|---|---|---|---|---|---|", *systems]))
+    parts += [f"{report['title']}\n\n{report['table']}" for report in reports.values() if "table" in report]
     return "\n\n".join(parts) + "\n"
 
 

@@ -21,6 +21,7 @@ from loadtest.simulated.worker import SimulatedJob, SimulatedSettings, simulate
 from loadtest.statistics import percentile
 
 BATCHES = (8, 16, 32)
+TITLE = "Static ÷ continuous batching, simulated in equal steps; median (least to greatest) of five draws"
 SEEDS = range(1, 6)
 PAGE_SIZE = 16
 MANY = 512
@@ -132,7 +133,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--num-jobs", type=int, default=1000, help="jobs of each simulation (1000)")
     claims = list(all_claims(parser.parse_args(arguments).num_jobs))
     print(to_markdown(claims), file=sys.stderr)
-    print(json.dumps([asdict(claim) for claim in claims], indent=1))
+    report = {"title": TITLE, "table": to_markdown(claims), "claims": [asdict(claim) for claim in claims]}
+    print(json.dumps(report, indent=1))
     return 0
 
 

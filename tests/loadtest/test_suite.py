@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 
 import pytest
 
-from loadtest import suite
+from headway.commands.bench import command
+from headway.settings import Settings, list_settings
+from loadtest import study, suite
 from loadtest.comparison import compare
+from loadtest.peers.catalogue import Variant, parse_opponent
 from loadtest.suite_table import to_markdown
+from loadtest.workloads.scenario_files import load_scenario
 
+SETTINGS = [setting.name for setting in list_settings()]
 SUMMARY = {"mean": 0.1, "p50": 0.1, "p90": 0.2, "p99": 0.3}
 
 
@@ -93,20 +99,36 @@ def test_what_has_not_been_measured_is_not_there(table):
 
 
 def test_equal_requests_have_no_beginning_in_common():
-    requests = suite.equal_requests(64)["requests"]
+    requests = study.equal_requests(64)["requests"]
     assert len({request["prompt_ids"][0] for request in requests}) == 64
-    assert {len(request["prompt_ids"]) for request in requests} == {suite.PROMPT_TOKENS}
+    assert {len(request["prompt_ids"]) for request in requests} == {study.PROMPT_TOKENS}
 
 
-def test_every_study_names_peers_that_exist():
-    for study in suite.STUDIES:
-        for name in study.peers:
-            suite.parse_opponent(name)
+ALL_STUDIES = [study for studies in suite.GROUPS.values() for study in studies]
+
+
+@pytest.mark.parametrize("chosen", ALL_STUDIES, ids=lambda chosen: chosen.name)
+def test_every_study_names_what_exists(chosen):
+    """Up to what the command would check before it starts anything."""
+    for arguments in filter(None, (chosen.arguments, chosen.full_arguments)):
+        options = command.make_context("bench", [*arguments, "--peers", ",".join(chosen.peers)]).params
+        if options["scenario"]:
+            assert load_scenario(options["scenario"]).scenario.parts
+        settings = Settings().changed({name: options[name] for name in SETTINGS if options.get(name) is not None})
+        for opponent in map(parse_opponent, chosen.peers):
+            if isinstance(opponent, Variant):
+                settings.changed(dict(opponent.changes))
+    assert chosen.module is None or find_spec(chosen.module)
+
+
+def test_studies_are_chosen_by_group_or_by_name():
+    assert suite._chosen("engine", None) == list(suite.ENGINE_STUDIES)
+    assert [one.name for one in suite._chosen("engine", ["policies", "vllm"])] == ["policies", "vllm"]
 
 
 def test_peers_that_are_not_installed_are_left_out_with_their_remedy(monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert suite.installed(["vllm", "engine", "transformers"]) == ["engine", "transformers"]
+    assert study.installed(["vllm", "engine", "transformers"]) == ["engine", "transformers"]
     assert "loadtest.peers.install vllm" in capsys.readouterr().err
 
 
