@@ -14,6 +14,7 @@ from headway.broker.connection import Connection, connect
 from headway.broker.embedded import EmbeddedNats
 from headway.broker.errors import Fenced, LogConflict, LogEnded
 from headway.broker.log_end import append_end
+from headway.broker.log_pace import Pace
 from headway.broker.log_store import JobLogs
 from headway.broker.log_writer import LogWriter
 from headway.broker.replay import read_page
@@ -33,7 +34,7 @@ def attempt(grant: int, payload_hash: str = "hash") -> Attempt:
 
 async def writer(connection: Connection, grant: int, chunk_interval_seconds: float = 0.0) -> LogWriter:
     logs = JobLogs(connection)
-    writer = LogWriter(logs, await logs.read(KEY), chunk_interval_seconds)
+    writer = LogWriter(logs, await logs.read(KEY), Pace(chunk_interval_seconds))
     await writer.attempt(attempt(grant))
     return writer
 
@@ -100,7 +101,7 @@ async def test_tokens_of_a_fenced_writer_raise_once_it_is_known(connection: Conn
 async def test_an_attempt_takes_up_what_the_old_writer_stored_meanwhile(connection: Connection) -> None:
     logs = JobLogs(connection)
     old = await writer(connection, 1)
-    new = LogWriter(logs, await logs.read(KEY), 0.0)
+    new = LogWriter(logs, await logs.read(KEY), Pace())
     old.tokens([5, 6], "ab")
     await old.flush()
     state = await new.attempt(attempt(2))
@@ -128,7 +129,7 @@ async def test_a_log_of_another_payload_is_a_conflict(connection: Connection) ->
     await writer(connection, 1)
     logs = JobLogs(connection)
     with pytest.raises(LogConflict):
-        await LogWriter(logs, await logs.read(KEY), 0.0).attempt(attempt(2, "other"))
+        await LogWriter(logs, await logs.read(KEY), Pace()).attempt(attempt(2, "other"))
 
 
 async def test_an_end_by_the_leader_fences_the_worker_and_tells_it_why(connection: Connection) -> None:
