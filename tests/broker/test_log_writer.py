@@ -44,6 +44,13 @@ async def records(connection: Connection) -> list[Record]:
     return [decode_record(message.data) for message in messages]
 
 
+async def until_stored(connection: Connection, token_ids: list[int]) -> None:
+    logs = JobLogs(connection)
+    async with asyncio.timeout(20):
+        while (await logs.read(KEY)).output_token_ids != token_ids:  # noqa: ASYNC110 (nobody tells)
+            await asyncio.sleep(0.01)
+
+
 @pytest.fixture
 async def small_connection(tmp_path: Path) -> AsyncIterator[Connection]:
     """To a server that takes messages of 4 KiB at most."""
@@ -75,6 +82,31 @@ async def test_the_first_tokens_go_at_once_and_later_ones_travel_together(connec
     await first.end(STOP)
     logprobs = (TokenLogprobs(-0.5),) * 3
     assert (await records(connection))[1:] == [Tokens(0, 0, (5,), "a"), Tokens(1, 1, (6, 7, 8), "abc", logprobs), STOP]
+
+
+async def test_tokens_that_come_while_a_record_is_on_its_way_follow_it(connection: Connection) -> None:
+    first = await writer(connection, 1)
+    for token_id in (5, 6):
+        first.tokens([token_id], "x")
+    await until_stored(connection, [5, 6])
+
+
+async def test_tokens_of_all_jobs_go_out_in_the_same_turn(connection: Connection) -> None:
+    logs, pace = JobLogs(connection), Pace()
+    keys = [JobKey("acme", f"a{number}") for number in range(8)]
+    writers = [LogWriter(logs, await logs.read(key), pace) for key in keys]
+    for number, each in enumerate(writers):
+        await each.attempt(attempt(number + 1))
+        each.tokens([5], "a")
+        await each.flush()
+    for each in writers:
+        each.tokens([6], "b")
+    for _ in range(3):  # the turn, the tasks of the writers, their publishes
+        await asyncio.sleep(0)
+    assert connection.acked.num_waiting == len(writers)
+    for each in writers:
+        await each.end(STOP)
+        assert each.state.output_text == "ab"
 
 
 async def test_a_new_attempt_fences_the_old_writer(connection: Connection) -> None:

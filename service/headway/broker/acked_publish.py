@@ -1,7 +1,7 @@
 """Publishing to a stream, made for thousands of small records in a second.
 
-nats-py's own ``js.publish`` does the same with a random inbox, a timer, a wrapped future and a decoded document for each
-message: about half of what a record costs. Here all acknowledgements of a connection come to one subscription, messages
+nats-py's own ``js.publish`` does the same with a random inbox, a timer, a wrapped future and a decoded document for
+each message: half of what a record costs. Here all acknowledgements of a connection come to one subscription, messages
 are told apart by a count, and one timer watches over all of them, since all wait equally long.
 What it raises is what ``js.publish`` raises, and `PermissionViolation` besides.
 """
@@ -50,6 +50,11 @@ class AckedPublisher:
         self._deadlines: deque[tuple[float, str]] = deque()
         """Event-loop time and token, in the order of both; some have been answered already."""
         self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def num_waiting(self) -> int:
+        """Publishes that have no answer yet."""
+        return len(self._waiting)
 
     async def publish(self, subject: str, data: bytes, headers: Mapping[str, str]) -> int:
         """The sequence in the stream. Raises ``APIError``, ``NoStreamResponseError``, ``nats.errors.Error``."""
