@@ -109,6 +109,21 @@ async def test_tokens_of_all_jobs_go_out_in_the_same_turn(connection: Connection
         assert each.state.output_text == "ab"
 
 
+async def test_after_a_fault_in_writing_nothing_follows_the_gap(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = await writer(connection, 1)
+    with monkeypatch.context() as broken:
+        broken.setattr("headway.broker.log_writer.encode_record", lambda record: 1 / 0)
+        first.tokens([5], "lost")
+        with pytest.raises(ZeroDivisionError):
+            await first.flush()
+    first.tokens([6], "must not be read without the one before")
+    with pytest.raises(ZeroDivisionError):
+        await first.end(STOP)
+    assert [type(record) for record in await records(connection)] == [Attempt]
+
+
 async def test_a_new_attempt_fences_the_old_writer(connection: Connection) -> None:
     old = await writer(connection, 1)
     new = await writer(connection, 2)

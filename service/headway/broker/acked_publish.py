@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping
 from functools import partial
 from itertools import count
 from typing import Any
@@ -56,7 +55,7 @@ class AckedPublisher:
         """Publishes that have no answer yet."""
         return len(self._waiting)
 
-    async def publish(self, subject: str, data: bytes, headers: Mapping[str, str]) -> int:
+    async def publish(self, subject: str, data: bytes, headers: dict[str, str]) -> int:
         """The sequence in the stream. Raises ``APIError``, ``NoStreamResponseError``, ``nats.errors.Error``."""
         inbox = self._inbox or await self._listen()
         token, answer = next(self._tokens), asyncio.Future[int]()
@@ -64,7 +63,7 @@ class AckedPublisher:
         self._client.expect_answer(subject, refuse)
         self._waiting[token] = answer
         try:
-            await self._client.publish(subject, data, reply=inbox + token, headers=dict(headers))
+            await self._client.publish(subject, data, reply=inbox + token, headers=headers)
             self._watch(token)
             return await answer
         finally:

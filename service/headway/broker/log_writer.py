@@ -103,11 +103,11 @@ class LogWriter:
         assert self._attempt is not None, "the attempt comes first"
         assert not self._is_finishing, "nothing comes after the end"
         self._pieces.append(Piece(tuple(token_ids), text, None if logprobs is None else tuple(logprobs)))
-        if self._has_written:
-            self._wait_for_turn()
-        else:
+        if not self._has_written:
             self._has_written = True
             self._start_writing()
+        elif not self._is_writing:  # else the turn is asked for once that record is stored
+            self._wait_for_turn()
 
     async def flush(self) -> None:
         """Store everything that is pending, without waiting for a turn. Raises `Fenced`."""
@@ -155,8 +155,7 @@ class LogWriter:
         return self._writing is not None and not self._writing.done()
 
     def _wait_for_turn(self) -> None:
-        """Unless a record is on its way: then the turn is asked for once it is stored."""
-        if not self._is_waiting and not self._is_writing:
+        if not self._is_waiting:
             self._is_waiting = True
             self._pace.add(self._take_turn)
 
@@ -165,19 +164,19 @@ class LogWriter:
         self._start_writing()
 
     def _start_writing(self) -> None:
-        if self._pieces and not self._is_writing and self._failure is None:
+        if self._pieces and self._failure is None and (self._writing is None or _has_ended_well(self._writing)):
             self._writing = asyncio.create_task(self._write_pending(), name=f"log {self.key.tenant}/{self.key.id}")
 
     async def _write_pending(self) -> None:
-        """One record in the background. A failure is kept for the next call."""
+        """One record in the background. A failure is kept for the next call; after a fault of ours, which `flush`
+        raises, nothing follows, since its tokens are missing."""
         try:
             await self._write(self._take_record())
         except HeadwayError as exc:
             self._failure = exc
             return
         if self._pieces and not self._is_finishing:
-            self._is_waiting = True
-            self._pace.add(self._take_turn)
+            self._wait_for_turn()
 
     def _take_record(self) -> Tokens:
         """All that is pending as one record, or as much of it as the server takes at once."""
@@ -217,6 +216,10 @@ class LogWriter:
     def _raise_failure(self) -> None:
         if self._failure is not None:
             raise self._failure
+
+
+def _has_ended_well(task: asyncio.Task[None]) -> bool:
+    return task.done() and not task.cancelled() and task.exception() is None
 
 
 def _fenced_by(key: JobKey, tail: StoredRecord | None) -> Fenced:
