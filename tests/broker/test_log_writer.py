@@ -44,6 +44,12 @@ async def records(connection: Connection) -> list[Record]:
     return [decode_record(message.data) for message in messages]
 
 
+async def turn_of_the_loop() -> None:
+    """The turn of the pace, the tasks of the writers, their publishes; no acknowledgement is as fast."""
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+
 async def until_stored(connection: Connection, token_ids: list[int]) -> None:
     logs = JobLogs(connection)
     async with asyncio.timeout(20):
@@ -86,9 +92,26 @@ async def test_the_first_tokens_go_at_once_and_later_ones_travel_together(connec
 
 async def test_tokens_that_come_while_a_record_is_on_its_way_follow_it(connection: Connection) -> None:
     first = await writer(connection, 1)
-    for token_id in (5, 6):
-        first.tokens([token_id], "x")
+    first.tokens([5], "a")
+    await turn_of_the_loop()
+    assert connection.acked.num_waiting == 1
+    first.tokens([6], "b")
+    assert first.num_pending_tokens == 1
     await until_stored(connection, [5, 6])
+
+
+async def test_the_first_tokens_of_a_job_do_not_wait_for_the_others(connection: Connection) -> None:
+    logs, pace = JobLogs(connection), Pace(NEVER)
+    pace.add(lambda: None)
+    await turn_of_the_loop()
+    first = LogWriter(logs, await logs.read(KEY), pace)
+    await first.attempt(attempt(1))
+    first.tokens([5], "a")
+    await until_stored(connection, [5])
+    first.tokens([6], "b")
+    await turn_of_the_loop()
+    assert first.num_pending_tokens == 1
+    await first.end(STOP)
 
 
 async def test_tokens_of_all_jobs_go_out_in_the_same_turn(connection: Connection) -> None:
@@ -101,8 +124,7 @@ async def test_tokens_of_all_jobs_go_out_in_the_same_turn(connection: Connection
         await each.flush()
     for each in writers:
         each.tokens([6], "b")
-    for _ in range(3):  # the turn, the tasks of the writers, their publishes
-        await asyncio.sleep(0)
+    await turn_of_the_loop()
     assert connection.acked.num_waiting == len(writers)
     for each in writers:
         await each.end(STOP)

@@ -20,9 +20,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-RECORDS_PER_SECOND = 250
+RECORDS_PER_SECOND = 300
 """Of all jobs together, as long as the pauses stay within their bounds. With eight jobs that is one record each per
-step of 32 ms, about what a small model takes on two cores."""
+step of 27 ms, a little less than a small model takes on two cores."""
 
 
 class Pace:
