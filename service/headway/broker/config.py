@@ -77,7 +77,7 @@ class BrokerConfig:
     """Bytes of all dead jobs at most; the oldest make room."""
     chunk_interval_seconds: float = 0.02
     """Seconds between two token records of one job at least; tokens that come meanwhile travel together."""
-    max_chunk_interval_seconds: float = 0.15
+    max_chunk_interval_seconds: float = 0.1
     """The same when many jobs run: with their number the seconds grow up to this (the greater of the two counts), so
     that records cost less and the engine has more of the CPU; 0 keeps them from growing."""
 
