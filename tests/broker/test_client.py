@@ -22,6 +22,7 @@ from headway.broker.control import ControlServer
 from headway.broker.embedded import EmbeddedNats
 from headway.broker.errors import BrokerUnavailable, Busy, Conflict, TooLarge
 from headway.broker.log_end import append_end
+from headway.broker.log_pace import Pace
 from headway.broker.log_store import JobLogs
 from headway.broker.log_writer import LogWriter
 from headway.broker.results import JobResult
@@ -50,7 +51,7 @@ async def last_job(connection: Connection) -> RawStreamMsg:
 async def take(connection: Connection, job_id: str, payload_hash: str | None, grant: int = 1) -> LogWriter:
     """Take a job up as its worker would."""
     logs = JobLogs(connection)
-    writer = LogWriter(logs, await logs.read(JobKey("acme", job_id)), 0.0)
+    writer = LogWriter(logs, await logs.read(JobKey("acme", job_id)), Pace())
     await writer.attempt(Attempt(0, GrantToken(1, grant), f"worker-{grant}", payload_hash or ""))
     return writer
 

@@ -25,6 +25,7 @@ def test_several_addresses_are_separated_by_commas() -> None:
         {"results_max_age_seconds": 0.0},
         {"num_stream_replicas": 2},
         {"chunk_interval_seconds": -0.1},
+        {"max_chunk_interval_seconds": -0.1},
         {"nats_url": " , "},
         {"nats_url": "http://127.0.0.1:4222"},
         {"nats_url": "nats://a:4222,foo"},

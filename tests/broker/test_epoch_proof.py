@@ -12,6 +12,7 @@ from headway.broker.connection import Connection
 from headway.broker.epoch_proof import EpochProof
 from headway.broker.errors import BrokerUnavailable, Deposed
 from headway.broker.log_end import append_end
+from headway.broker.log_pace import Pace
 from headway.broker.log_store import JobLogs
 from headway.broker.log_writer import LogWriter
 from headway.broker.state import StateStore
@@ -118,7 +119,7 @@ async def test_a_successor_raises_the_epoch_however_often_the_leader_confirms_it
 
 async def attempted(logs: JobLogs, epoch: int) -> LogWriter:
     """A worker that runs the job under a grant of that epoch."""
-    writer = LogWriter(logs, await logs.read(KEY), 0.0)
+    writer = LogWriter(logs, await logs.read(KEY), Pace())
     await writer.attempt(Attempt(0, GrantToken(epoch, 1), "worker", "mine"))
     return writer
 

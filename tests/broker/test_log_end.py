@@ -6,6 +6,7 @@ import pytest
 
 from headway.broker.connection import Connection
 from headway.broker.log_end import EndResult, append_end
+from headway.broker.log_pace import Pace
 from headway.broker.log_store import JobLogs
 from headway.broker.log_writer import LogWriter
 from headway.broker.streams import RESULTS, log_subject
@@ -22,7 +23,7 @@ def logs(connection: Connection) -> JobLogs:
 
 
 async def attempted(logs: JobLogs) -> LogWriter:
-    writer = LogWriter(logs, await logs.read(KEY), 0.0)
+    writer = LogWriter(logs, await logs.read(KEY), Pace())
     await writer.attempt(Attempt(0, GrantToken(1, 1), "worker", "mine"))
     return writer
 

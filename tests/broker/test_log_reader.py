@@ -10,6 +10,7 @@ import pytest
 
 from headway.broker.config import BrokerConfig
 from headway.broker.connection import Connection, connect
+from headway.broker.log_pace import Pace
 from headway.broker.log_reader import LogReader
 from headway.broker.log_store import JobLogs
 from headway.broker.log_writer import LogWriter
@@ -25,7 +26,7 @@ async def writer(broker_config: BrokerConfig, connection: Connection) -> AsyncIt
     """The job's worker, on a connection of its own."""
     async with await connect(broker_config, "worker", timeout_seconds=10) as worker:
         logs = JobLogs(worker)
-        yield LogWriter(logs, await logs.read(KEY), 0.0)
+        yield LogWriter(logs, await logs.read(KEY), Pace())
 
 
 async def begin(writer: LogWriter) -> None:
@@ -115,7 +116,7 @@ async def test_a_lost_last_record_is_found_without_any_sign(connection: Connecti
 async def test_a_record_of_another_job_is_never_seen(connection: Connection, writer: LogWriter) -> None:
     reading = asyncio.create_task(read(await opened(connection)))
     logs = JobLogs(connection)
-    other = LogWriter(logs, await logs.read(JobKey("acme", "a2")), 0.0)
+    other = LogWriter(logs, await logs.read(JobKey("acme", "a2")), Pace())
     await begin(other)
     await write_tokens(other, 100, 103)
     await begin(writer)

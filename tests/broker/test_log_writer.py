@@ -14,6 +14,7 @@ from headway.broker.connection import Connection, connect
 from headway.broker.embedded import EmbeddedNats
 from headway.broker.errors import Fenced, LogConflict, LogEnded
 from headway.broker.log_end import append_end
+from headway.broker.log_pace import Pace
 from headway.broker.log_store import JobLogs
 from headway.broker.log_writer import LogWriter
 from headway.broker.replay import read_page
@@ -33,7 +34,7 @@ def attempt(grant: int, payload_hash: str = "hash") -> Attempt:
 
 async def writer(connection: Connection, grant: int, chunk_interval_seconds: float = 0.0) -> LogWriter:
     logs = JobLogs(connection)
-    writer = LogWriter(logs, await logs.read(KEY), chunk_interval_seconds)
+    writer = LogWriter(logs, await logs.read(KEY), Pace(chunk_interval_seconds))
     await writer.attempt(attempt(grant))
     return writer
 
@@ -41,6 +42,19 @@ async def writer(connection: Connection, grant: int, chunk_interval_seconds: flo
 async def records(connection: Connection) -> list[Record]:
     messages = await read_page(connection, RESULTS, log_subject(KEY), 1)
     return [decode_record(message.data) for message in messages]
+
+
+async def turn_of_the_loop() -> None:
+    """The turn of the pace, the tasks of the writers, their publishes; no acknowledgement is as fast."""
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+
+async def until_stored(connection: Connection, token_ids: list[int]) -> None:
+    logs = JobLogs(connection)
+    async with asyncio.timeout(20):
+        while (await logs.read(KEY)).output_token_ids != token_ids:  # noqa: ASYNC110 (nobody tells)
+            await asyncio.sleep(0.01)
 
 
 @pytest.fixture
@@ -76,6 +90,62 @@ async def test_the_first_tokens_go_at_once_and_later_ones_travel_together(connec
     assert (await records(connection))[1:] == [Tokens(0, 0, (5,), "a"), Tokens(1, 1, (6, 7, 8), "abc", logprobs), STOP]
 
 
+async def test_tokens_that_come_while_a_record_is_on_its_way_follow_it(connection: Connection) -> None:
+    first = await writer(connection, 1)
+    first.tokens([5], "a")
+    await turn_of_the_loop()
+    assert connection.acked.num_waiting == 1
+    first.tokens([6], "b")
+    assert first.num_pending_tokens == 1
+    await until_stored(connection, [5, 6])
+
+
+async def test_the_first_tokens_of_a_job_do_not_wait_for_the_others(connection: Connection) -> None:
+    logs, pace = JobLogs(connection), Pace(NEVER)
+    pace.add(lambda: None)
+    await turn_of_the_loop()
+    first = LogWriter(logs, await logs.read(KEY), pace)
+    await first.attempt(attempt(1))
+    first.tokens([5], "a")
+    await until_stored(connection, [5])
+    first.tokens([6], "b")
+    await turn_of_the_loop()
+    assert first.num_pending_tokens == 1
+    await first.end(STOP)
+
+
+async def test_tokens_of_all_jobs_go_out_in_the_same_turn(connection: Connection) -> None:
+    logs, pace = JobLogs(connection), Pace()
+    keys = [JobKey("acme", f"a{number}") for number in range(8)]
+    writers = [LogWriter(logs, await logs.read(key), pace) for key in keys]
+    for number, each in enumerate(writers):
+        await each.attempt(attempt(number + 1))
+        each.tokens([5], "a")
+        await each.flush()
+    for each in writers:
+        each.tokens([6], "b")
+    await turn_of_the_loop()
+    assert connection.acked.num_waiting == len(writers)
+    for each in writers:
+        await each.end(STOP)
+        assert each.state.output_text == "ab"
+
+
+async def test_after_a_fault_in_writing_nothing_follows_the_gap(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = await writer(connection, 1)
+    with monkeypatch.context() as broken:
+        broken.setattr("headway.broker.log_writer.encode_record", lambda record: 1 / 0)
+        first.tokens([5], "lost")
+        with pytest.raises(ZeroDivisionError):
+            await first.flush()
+    first.tokens([6], "must not be read without the one before")
+    with pytest.raises(ZeroDivisionError):
+        await first.end(STOP)
+    assert [type(record) for record in await records(connection)] == [Attempt]
+
+
 async def test_a_new_attempt_fences_the_old_writer(connection: Connection) -> None:
     old = await writer(connection, 1)
     new = await writer(connection, 2)
@@ -100,7 +170,7 @@ async def test_tokens_of_a_fenced_writer_raise_once_it_is_known(connection: Conn
 async def test_an_attempt_takes_up_what_the_old_writer_stored_meanwhile(connection: Connection) -> None:
     logs = JobLogs(connection)
     old = await writer(connection, 1)
-    new = LogWriter(logs, await logs.read(KEY), 0.0)
+    new = LogWriter(logs, await logs.read(KEY), Pace())
     old.tokens([5, 6], "ab")
     await old.flush()
     state = await new.attempt(attempt(2))
@@ -128,7 +198,7 @@ async def test_a_log_of_another_payload_is_a_conflict(connection: Connection) ->
     await writer(connection, 1)
     logs = JobLogs(connection)
     with pytest.raises(LogConflict):
-        await LogWriter(logs, await logs.read(KEY), 0.0).attempt(attempt(2, "other"))
+        await LogWriter(logs, await logs.read(KEY), Pace()).attempt(attempt(2, "other"))
 
 
 async def test_an_end_by_the_leader_fences_the_worker_and_tells_it_why(connection: Connection) -> None:

@@ -13,6 +13,7 @@ from headway.broker.connection import Connection, connect
 from headway.broker.embedded import EmbeddedNats
 from headway.broker.errors import LogIncomplete
 from headway.broker.joblog import LogState
+from headway.broker.log_pace import Pace
 from headway.broker.log_store import Append, JobLogs, Stored
 from headway.broker.log_writer import LogWriter
 from headway.broker.streams import RESULTS, ensure_streams, log_subject
@@ -70,7 +71,7 @@ async def test_a_deleted_stream_is_waited_for(
 async def test_a_job_goes_on_and_ends_in_a_stream_that_was_made_anew(
     connection: Connection, broker_config: BrokerConfig
 ) -> None:
-    writer = LogWriter(JobLogs(connection), LogState(KEY), 0.0)
+    writer = LogWriter(JobLogs(connection), LogState(KEY), Pace())
     await writer.attempt(ATTEMPT)
     writer.tokens([1, 2], "ab")
     await writer.flush()
@@ -89,7 +90,7 @@ async def test_a_reader_of_a_stream_that_was_made_anew_is_told_that_something_is
     """The numbers of the new stream begin again, so that nothing of it would ever follow on."""
     for _ in range(20):
         await connection.js.publish("headway.log.acme.other", b'{"kind":"released","reason":"x"}')
-    writer = LogWriter(JobLogs(connection), LogState(KEY), 0.0)
+    writer = LogWriter(JobLogs(connection), LogState(KEY), Pace())
     await writer.attempt(ATTEMPT)
     async with Client.connect(config=broker_config, tenant=KEY.tenant) as client, client.follow(KEY.id) as stream:
         writer.tokens([1, 2], "ab")
@@ -107,7 +108,7 @@ async def test_a_reader_of_a_stream_that_was_made_anew_is_told_that_something_is
 async def test_a_log_that_has_lost_its_beginning_is_never_taken_for_the_whole(
     connection: Connection, broker_config: BrokerConfig
 ) -> None:
-    writer = LogWriter(JobLogs(connection), LogState(KEY), 0.0)
+    writer = LogWriter(JobLogs(connection), LogState(KEY), Pace())
     await writer.attempt(ATTEMPT)
     for token_id in range(3):
         writer.tokens([token_id], "x")

@@ -15,6 +15,7 @@ from headway.broker.config import BrokerConfig
 from headway.broker.connection import connect
 from headway.broker.embedded import EmbeddedNats
 from headway.broker.joblog import LogState
+from headway.broker.log_pace import Pace
 from headway.broker.log_store import JobLogs
 from headway.broker.log_writer import LogWriter
 from headway.core.job import FinishReason, JobKey
@@ -106,7 +107,7 @@ async def test_the_permissions_are_enough_for_everybody(server):
 async def write_log(broker, key):
     """What a worker writes."""
     async with await connect(broker, "worker", timeout_seconds=TIMEOUT_SECONDS) as connection:
-        writer = LogWriter(JobLogs(connection), LogState(key), chunk_interval_seconds=0.0)
+        writer = LogWriter(JobLogs(connection), LogState(key), Pace())
         await writer.attempt(Attempt(1, GrantToken(1, 1), "worker", "a" * 64))
         writer.tokens([1], "Hello")
         await writer.end(End(FinishReason.LENGTH))

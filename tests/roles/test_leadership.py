@@ -15,6 +15,7 @@ from nats.js.errors import NotFoundError
 from headway.broker.config import BrokerConfig
 from headway.broker.connection import Connection, connect
 from headway.broker.joblog import LogState
+from headway.broker.log_pace import Pace
 from headway.broker.log_store import JobLogs
 from headway.broker.log_writer import LogWriter
 from headway.broker.state import StateStore
@@ -167,7 +168,7 @@ async def test_a_queue_gives_way_to_an_epoch_that_only_a_log_remembers(
     """Everything was lost but the results: what stands there was granted by a leader that nobody knows any more."""
     only = await parts.queue()
     async with operator(parts) as connection:
-        writer = LogWriter(JobLogs(connection), LogState(JobKey(tenant, "a1")), 0.0)
+        writer = LogWriter(JobLogs(connection), LogState(JobKey(tenant, "a1")), Pace())
         job = json.dumps({"id": "a1", "prompt": "Hello", "max_tokens": 4, "ignore_eos": True}).encode()
         await writer.attempt(Attempt(0, GrantToken(7, 1), "lost", hashlib.sha256(job).hexdigest()))
     await parts.wire.publish(tenant, job)

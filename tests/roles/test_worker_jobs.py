@@ -12,6 +12,7 @@ import pytest
 
 from headway.broker.connection import Connection
 from headway.broker.joblog import LogState
+from headway.broker.log_pace import Pace
 from headway.broker.log_store import JobLogs
 from headway.broker.log_writer import LogWriter
 from headway.core.job import FinishReason, JobKey
@@ -152,7 +153,7 @@ async def test_an_engine_that_dies_under_a_job_costs_it_an_attempt(bench: Bench,
 async def test_a_job_whose_log_counts_more_lost_attempts_than_its_grant_goes_back_to_the_leader(
     bench: Bench, eventually: Eventually
 ) -> None:
-    writer = LogWriter(bench.logs, LogState(KEY), 0.0)
+    writer = LogWriter(bench.logs, LogState(KEY), Pace())
     await writer.attempt(Attempt(0, GrantToken(0, 1), "a worker that died", hashlib.sha256(PAYLOAD).hexdigest()))
     bench.grant()
     await eventually(lambda: bool(bench.to_leader))
@@ -197,7 +198,7 @@ async def test_a_recall_that_crosses_the_start_leaves_the_job_where_it_runs(
 async def test_a_grant_that_arrives_after_a_newer_attempt_is_refused_and_writes_nothing(
     bench: Bench, eventually: Eventually
 ) -> None:
-    writer = LogWriter(bench.logs, LogState(KEY), 0.0)
+    writer = LogWriter(bench.logs, LogState(KEY), Pace())
     newer = Attempt(0, GrantToken(2, 1), "another worker", hashlib.sha256(PAYLOAD).hexdigest())
     last_sequence = (await writer.attempt(newer)).last_sequence
     bench.grant(GrantToken(1, 7))

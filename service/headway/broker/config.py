@@ -75,14 +75,23 @@ class BrokerConfig:
     """Seconds for which results can be read; a job may not run longer than this."""
     max_dead_bytes: int = 256 * MIB
     """Bytes of all dead jobs at most; the oldest make room."""
-    chunk_interval_seconds: float = 0.05
+    chunk_interval_seconds: float = 0.02
     """Seconds between two token records of one job at least; tokens that come meanwhile travel together."""
+    max_chunk_interval_seconds: float = 0.1
+    """The same when many jobs run: with their number the seconds grow up to this (the greater of the two counts), so
+    that records cost less and the engine has more of the CPU; 0 keeps them from growing."""
 
     def __post_init__(self) -> None:
         for name in _POSITIVE:
             _require(getattr(self, name) > 0, name, getattr(self, name), "must be greater than 0")
         _require(self.num_stream_replicas in (1, 3, 5), "num_stream_replicas", self.num_stream_replicas, "1, 3 or 5")
         _require(self.chunk_interval_seconds >= 0, "chunk_interval_seconds", self.chunk_interval_seconds, "0 or more")
+        _require(
+            self.max_chunk_interval_seconds >= 0,
+            "max_chunk_interval_seconds",
+            self.max_chunk_interval_seconds,
+            "0 or more",
+        )
         _require(bool(self.urls), "nats_url", self.nats_url, "give an address like nats://127.0.0.1:4222")
         shown = re.sub(r"[^/,]*@", "", self.nats_url)
         _require(

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 from nats.errors import SlowConsumerError
 from nats.js import JetStreamContext
 
+from headway.broker.acked_publish import AckedPublisher
 from headway.broker.config import BrokerConfig
 from headway.broker.errors import BrokerUnavailable, translated
 from headway.broker.permissions import PermissionClient
@@ -45,7 +46,8 @@ class ConnectionState:
 
 
 class Connection:
-    """A NATS client with a state. ``client`` and ``js`` are nats-py's own, for the rest of this package.
+    """A NATS client with a state. ``client`` and ``js`` are nats-py's own, for the rest of this package; ``acked``
+    publishes many records more cheaply than ``js``.
 
     ``on_change`` is called with every new state, in the event loop; it must not block.
     """
@@ -57,6 +59,7 @@ class Connection:
         self.name = name
         self.client = PermissionClient()
         self.js: JetStreamContext = self.client.jetstream(timeout=config.nats_timeout_seconds)
+        self.acked = AckedPublisher(self.client, config.nats_timeout_seconds)
         self.state = ConnectionState(False, f"no answer from {without_password(config)} yet")
         self._on_change = on_change
         self._tls: RenewedTls | None = None

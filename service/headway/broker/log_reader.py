@@ -178,7 +178,8 @@ class LogReader:
     async def _wait(self) -> None:
         self._news.clear()
         try:
-            await asyncio.wait_for(self._news.wait(), self._check_seconds)
+            async with asyncio.timeout(self._check_seconds):  # ``wait_for`` would make a task of every record
+                await self._news.wait()
         except TimeoutError:
             self._must_look = True
 

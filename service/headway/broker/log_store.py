@@ -158,8 +158,7 @@ class JobLogs:
         if not self._connection.client.is_connected:
             return None
         try:
-            ack = await self._connection.js.publish(log_subject(append.key), data, headers=append.headers)
-            return ack.seq
+            return await self._connection.acked.publish(log_subject(append.key), data, append.headers)
         except APIError as exc:
             if exc.err_code not in (WRONG_LAST_SEQUENCE, WRITE_IN_FLIGHT):
                 self._troubles.add(append.write_id, f"{RESULTS} refuses records: {exc.description or exc}")

@@ -3,9 +3,9 @@
     attempt ──▶ tokens, tokens, … ──▶ end | release
 
 Tokens come from the engine at every step and must not wait for the broker, so `tokens` only puts them aside. The
-first go out at once; after that one publish is in flight, and the next carries all that came meanwhile, not sooner
-than ``chunk_interval_seconds`` after the one before. Fewer, larger records while the broker is slow: the reader
-loses nothing, and the engine never waits. What piles up is bounded by the job's own ``max_tokens``.
+first go out at once; after that one publish is in flight, and the next carries all that came meanwhile, when the
+`Pace` of all jobs says so. Fewer, larger records while the broker is slow: the reader loses nothing, and the engine
+never waits. What piles up is bounded by the job's own ``max_tokens``.
 
 Once somebody else has written to the log, everything here raises `Fenced`.
 """
@@ -16,12 +16,12 @@ import asyncio
 import secrets
 from collections import deque
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from headway.broker.codec import encode_record
 from headway.broker.errors import Fenced, LogConflict, LogEnded
 from headway.broker.joblog import LogState, StoredRecord
+from headway.broker.log_pace import Pace
 from headway.broker.log_store import Append, JobLogs, Stored
 from headway.core.errors import HeadwayError
 from headway.core.job import JobKey
@@ -54,17 +54,20 @@ class Piece:
 class LogWriter:
     """Writes one attempt. Not for several threads; every call comes from the event loop."""
 
-    def __init__(self, logs: JobLogs, state: LogState, chunk_interval_seconds: float) -> None:
-        """``state`` is what `JobLogs.read` gave; the writer keeps it up to date."""
+    def __init__(self, logs: JobLogs, state: LogState, pace: Pace) -> None:
+        """``state`` is what `JobLogs.read` gave; the writer keeps it up to date. ``pace`` is that of all jobs."""
         self.state = state
         self._logs = logs
-        self._chunk_interval_seconds = chunk_interval_seconds
+        self._pace = pace
         self._attempt: Attempt | None = None
         self._pieces: deque[Piece] = deque()
-        self._flushing: asyncio.Task[None] | None = None
+        self._writing: asyncio.Task[None] | None = None
         self._failure: HeadwayError | None = None
-        self._next_flush_at = 0.0
-        self._hurry = asyncio.Event()
+        self._has_written = False
+        """Tokens; the first do not wait."""
+        self._is_waiting = False
+        """For its turn."""
+        self._is_finishing = False
 
     @property
     def key(self) -> JobKey:
@@ -98,16 +101,23 @@ class LogWriter:
         """Put output aside for the next record; returns at once. Raises `Fenced` if that is known by now."""
         self._raise_failure()
         assert self._attempt is not None, "the attempt comes first"
-        assert not self._hurry.is_set(), "nothing comes after the end"
+        assert not self._is_finishing, "nothing comes after the end"
         self._pieces.append(Piece(tuple(token_ids), text, None if logprobs is None else tuple(logprobs)))
-        if self._flushing is None or self._flushing.done():
-            self._flushing = asyncio.create_task(self._flush(), name=f"log {self.key.tenant}/{self.key.id}")
+        if not self._has_written:
+            self._has_written = True
+            self._start_writing()
+        elif not self._is_writing:  # else the turn is asked for once that record is stored
+            self._wait_for_turn()
 
     async def flush(self) -> None:
-        """Wait until everything pending is stored, at the usual pace. Raises `Fenced`."""
-        if self._flushing is not None:
-            await asyncio.wait([self._flushing])
-            self._flushing.result()
+        """Store everything that is pending, without waiting for a turn. Raises `Fenced`."""
+        self._start_writing()
+        while self._writing is not None:
+            await asyncio.wait([self._writing])
+            self._writing.result()
+            if self._failure is not None or not self._pieces:
+                break
+            self._start_writing()
         self._raise_failure()
 
     async def end(self, end: End) -> None:
@@ -122,9 +132,9 @@ class LogWriter:
     async def drop(self) -> None:
         """Stop without another word, as after `Fenced`; what is pending is lost."""
         self._pieces.clear()
-        if self._flushing is not None and not self._flushing.done():
-            self._flushing.cancel()
-            await asyncio.wait([self._flushing])
+        if self._writing is not None and not self._writing.done():
+            self._writing.cancel()
+            await asyncio.wait([self._writing])
 
     def _check_may_take(self, attempt: Attempt) -> None:
         state = self.state
@@ -136,27 +146,37 @@ class LogWriter:
             raise Fenced(self.key, f"grant {attempt.grant} comes after {state.grant}")
 
     async def _finish(self, record: Record) -> None:
-        self._hurry.set()
+        self._is_finishing = True
         await self.flush()
         await self._write(record)
 
-    async def _flush(self) -> None:
-        """The background task of the writer: runs while there are tokens. A failure is kept for the next call."""
+    @property
+    def _is_writing(self) -> bool:
+        return self._writing is not None and not self._writing.done()
+
+    def _wait_for_turn(self) -> None:
+        if not self._is_waiting:
+            self._is_waiting = True
+            self._pace.add(self._take_turn)
+
+    def _take_turn(self) -> None:
+        self._is_waiting = False
+        self._start_writing()
+
+    def _start_writing(self) -> None:
+        if self._pieces and self._failure is None and (self._writing is None or _has_ended_well(self._writing)):
+            self._writing = asyncio.create_task(self._write_pending(), name=f"log {self.key.tenant}/{self.key.id}")
+
+    async def _write_pending(self) -> None:
+        """One record in the background. A failure is kept for the next call; after a fault of ours, which `flush`
+        raises, nothing follows, since its tokens are missing."""
         try:
-            while self._pieces:
-                await self._pace()
-                await self._write(self._take_record())
+            await self._write(self._take_record())
         except HeadwayError as exc:
             self._failure = exc
-
-    async def _pace(self) -> None:
-        """Wait until the next record may go out, or until the job is about to end."""
-        loop = asyncio.get_running_loop()
-        seconds = self._next_flush_at - loop.time()
-        if seconds > 0 and not self._hurry.is_set():
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._hurry.wait(), seconds)
-        self._next_flush_at = loop.time() + self._chunk_interval_seconds
+            return
+        if self._pieces and not self._is_finishing:
+            self._wait_for_turn()
 
     def _take_record(self) -> Tokens:
         """All that is pending as one record, or as much of it as the server takes at once."""
@@ -196,6 +216,10 @@ class LogWriter:
     def _raise_failure(self) -> None:
         if self._failure is not None:
             raise self._failure
+
+
+def _has_ended_well(task: asyncio.Task[None]) -> bool:
+    return task.done() and not task.cancelled() and task.exception() is None
 
 
 def _fenced_by(key: JobKey, tail: StoredRecord | None) -> Fenced:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import defaultdict
+from collections.abc import Callable
 from typing import Any
 
 import nats.errors
@@ -19,6 +20,9 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 VIOLATION = re.compile(r'permissions violation for (publish|subscription)[^"]*"([^"]+)"', re.IGNORECASE)
+
+
+Refuse = Callable[[], None]
 
 
 class PermissionViolation(nats.errors.Error):
@@ -32,35 +36,53 @@ class PermissionViolation(nats.errors.Error):
 class PermissionClient(Client):
     """nats-py's client, but its requests raise `PermissionViolation` once `note` has heard of the server's refusal.
 
-    nats-py makes JetStream's publishes and calls of its API requests of this client, so they do so too. A request that
-    waits is interrupted by a timeout that nothing but a refusal lets expire: no task for each request, of which a
-    worker sends thousands in a second.
+    nats-py makes JetStream's publishes and calls of its API requests of this client, so they do so too. Who publishes
+    with an inbox of its own says so with `expect_answer`.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self._waiting: defaultdict[str, set[asyncio.Timeout]] = defaultdict(set)
+        self._waiting: defaultdict[str, set[Refuse]] = defaultdict(set)
         """By subject, in lower case: nats-py tells the server's errors so."""
         self._refused_inbox = ""
         """Our subscription for answers, if the server refused it."""
 
     async def request(self, subject: str, payload: bytes = b"", *args: Any, **kwargs: Any) -> Msg:
-        """As nats-py's. Raises `PermissionViolation` too."""
-        if self._refused_inbox:
-            raise self._violation(subject)
-        name = subject.lower()
+        """As nats-py's. Raises `PermissionViolation` too.
+
+        A request that waits is interrupted by a timeout that nothing but a refusal lets expire, which saves a task.
+        """
+
+        def refuse() -> None:
+            if not waiting.expired():
+                waiting.reschedule(asyncio.get_running_loop().time())
+
+        self.expect_answer(subject, refuse)
         try:
             async with asyncio.timeout(None) as waiting:
-                self._waiting[name].add(waiting)
                 return await super().request(subject, payload, *args, **kwargs)
         except TimeoutError as exc:
             if waiting.expired():
-                raise self._violation(subject) from exc
+                raise self.violation(subject) from exc
             raise
         finally:
-            self._waiting[name].discard(waiting)
-            if not self._waiting[name]:
-                del self._waiting[name]
+            self.expect_no_answer(subject, refuse)
+
+    def expect_answer(self, subject: str, refuse: Refuse) -> None:
+        """``refuse`` is called if the server lets us not publish to that subject, or not hear the answer.
+
+        Raises `PermissionViolation` if that is known already.
+        """
+        if self._refused_inbox:
+            raise self.violation(subject)
+        self._waiting[subject.lower()].add(refuse)
+
+    def expect_no_answer(self, subject: str, refuse: Refuse) -> None:
+        """It has come, or nobody waits for it any more."""
+        name = subject.lower()
+        self._waiting[name].discard(refuse)
+        if not self._waiting[name]:
+            del self._waiting[name]
 
     def note(self, error: str) -> None:
         """An error that the server sent; anything but a missing permission is ignored."""
@@ -68,22 +90,22 @@ class PermissionClient(Client):
             return
         kind, subject = violation[1].lower(), violation[2].lower()
         if kind == "publish":
-            self._refuse(self._waiting.get(subject, set()))
+            self._refuse([subject])
         elif subject.startswith(f"{self.new_inbox().rpartition('.')[0].lower()}."):
             self._refused_inbox = subject
-            self._refuse(set().union(*self._waiting.values()))
+            self._refuse(list(self._waiting))
 
     def forget(self) -> None:
         """A new connection subscribes anew, perhaps with other rights."""
         self._refused_inbox = ""
 
-    def _refuse(self, requests: set[asyncio.Timeout]) -> None:
-        now = asyncio.get_running_loop().time()
-        for waiting in requests:
-            if not waiting.expired():
-                waiting.reschedule(now)
+    def _refuse(self, subjects: list[str]) -> None:
+        for subject in subjects:
+            for refuse in tuple(self._waiting.get(subject, ())):
+                refuse()
 
-    def _violation(self, subject: str) -> PermissionViolation:
+    def violation(self, subject: str) -> PermissionViolation:
+        """What to raise for a publish that was refused."""
         if self._refused_inbox:
             return PermissionViolation(
                 f"NATS does not let this user subscribe to answers in {self._refused_inbox}: set nats_inbox_prefix to "

@@ -20,6 +20,7 @@ from headway.broker.errors import BrokerError, Fenced, LogConflict, LogEnded, Lo
 from headway.broker.job_codec import decode_job
 from headway.broker.joblog import LogState
 from headway.broker.log_end import append_end
+from headway.broker.log_pace import Pace
 from headway.broker.log_store import JobLogs
 from headway.broker.log_writer import LogWriter
 from headway.broker.troubles import Troubles
@@ -63,6 +64,7 @@ class WorkerJobs:
         self._model = model
         self._worker = worker
         self._logs = JobLogs(connection, troubles)
+        self._pace = Pace(config.chunk_interval_seconds, config.max_chunk_interval_seconds)
         self._leases = leases
         self._supervisor = supervisor
         self._tracer = tracer
@@ -166,7 +168,7 @@ class WorkerJobs:
         except PayloadRejected as rejected:
             self._supervisor.spawn(f"reject {grant.stream_sequence}", self._reject(grant, rejected))
             return
-        writer = LogWriter(self._logs, LogState(key), self._config.chunk_interval_seconds)
+        writer = LogWriter(self._logs, LogState(key), self._pace)
         run = self._runs[key] = JobRun(grant, job, writer)
         self._supervisor.spawn(f"begin {grant.stream_sequence}", self._alone(run, self._begin(run)))
 

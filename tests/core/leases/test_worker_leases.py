@@ -104,6 +104,24 @@ def test_a_full_worker_demands_nothing(leases):
     assert leases.demand(stats()).num_sequences == 0
 
 
+def test_a_busy_worker_rounds_its_pages_down_so_that_growing_sequences_change_little():
+    leases = WorkerLeases(replace(FACTS, num_pages=10_000), prefetch=2)
+    leases.accept(grant(1))
+    leases.submitted(grant(1).key)
+    pages = [leases.demand(stats(num_running=1, admissible=9_000 - step)).num_pages for step in range(128)]
+    assert len(set(pages)) <= 2
+    assert all(0 <= 9_000 - step - told < 9_000 / 64 for step, told in enumerate(pages))
+
+
+def test_few_pages_and_those_of_an_idle_worker_are_told_exactly():
+    leases = WorkerLeases(replace(FACTS, num_pages=10_001), prefetch=2)
+    assert leases.demand(stats()).num_pages == 10_001
+    leases.accept(grant(1))
+    leases.submitted(grant(1).key)
+    assert leases.demand(stats(num_running=1, admissible=127)).num_pages == 127
+    assert leases.demand(stats(num_running=1, waiting_pages=200)).num_pages == 0
+
+
 def test_a_worker_that_drains_demands_nothing_and_hands_back_what_still_comes(leases):
     leases.stop()
     assert leases.demand(stats()) == Demand(0, 0, 0)
