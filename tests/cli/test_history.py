@@ -119,6 +119,15 @@ def history():
     return history
 
 
+def test_now_is_what_was_said_last_and_unknown_when_nobody_answers_any_more():
+    history = History()
+    for at, waiting in ((296.0, 9), (299.0, 2)):
+        history.add(status(model_status(waiting=waiting)), at)
+    columns = shown(history, 100, 299.5).splitlines()[1].split()
+    assert columns[-2:] == ["2", "9"]
+    assert shown(history, 100, 330.0).splitlines()[1].split()[-2:] == ["–", "9"]
+
+
 @pytest.mark.parametrize("width", [60, 80, 200])
 def test_a_line_takes_the_room_that_there_is_and_nothing_is_cut(history, width):
     text = shown(history, width, WINDOW_SECONDS)

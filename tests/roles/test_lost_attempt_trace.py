@@ -58,7 +58,7 @@ async def test_the_lost_attempt_says_that_it_was_lost_and_how_far_it_came(trace:
     for name in ("prefill", "decode"):
         lost, kept = of(trace, name)
         assert (lost.is_error, kept.is_error) == (True, False)
-        assert "signal" in lost.attributes["headway.lost"]
+        assert "SIGKILL" in lost.attributes["headway.lost"]
         assert "headway.lost" not in kept.attributes
         assert [span.attributes["headway.attempt"] for span in (lost, kept)] == [1, 2]
         assert 0 < lost.attributes["gen_ai.usage.output_tokens"] < LONG

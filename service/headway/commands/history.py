@@ -66,6 +66,10 @@ class History:
             if not samples:
                 del self._samples[model]
 
+    def newest(self, model: str) -> Sample | None:
+        samples = self._samples.get(model)
+        return samples[-1] if samples else None
+
     def waiting(self, model: str, now: float, num_columns: int) -> Series:
         """Jobs; the most of each share, so that a short queue shows."""
         return self._columns(self._points(model, lambda sample: sample.num_waiting), now, num_columns, max)

@@ -9,7 +9,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.markup import escape
 from rich.table import Table
 
-from headway.commands.history import WINDOW_SECONDS, History, Series
+from headway.commands.history import WINDOW_SECONDS, History, Sample, Series
 from headway.commands.sparkline import sparkline
 
 MAX_COLUMNS, MIN_COLUMNS = 60, 10
@@ -24,13 +24,15 @@ UNKNOWN = "–"
 class Figure:
     name: str
     series: Callable[[History, str, float, int], Series]
+    now: Callable[[Sample], float] | None = None
+    """None: as the line's end says; a rate needs some time."""
     unit: str = ""
 
 
 FIGURES = (
-    Figure("waiting jobs", History.waiting),
-    Figure("oldest wait", History.oldest_wait, " s"),
-    Figure("running sequences", History.running),
+    Figure("waiting jobs", History.waiting, lambda sample: sample.num_waiting),
+    Figure("oldest wait", History.oldest_wait, lambda sample: sample.oldest_wait_seconds, " s"),
+    Figure("running sequences", History.running, lambda sample: sample.num_running),
     Figure("output tokens/s", History.tokens_per_second),
 )
 
@@ -77,9 +79,14 @@ class HistoryView:
                 escape(model) if index == 0 else "",
                 figure.name,
                 *([sparkline(series, ascii_only)] if num_columns else []),
-                _figure(_newest(series), figure.unit),
+                _figure(self._now_of(figure, model, series), figure.unit),
                 _figure(max(known, default=None), figure.unit),
             ]
+
+    def _now_of(self, figure: Figure, model: str, series: Series) -> float | None:
+        """Unknown if the end of the line is a gap: nobody answers."""
+        end, sample = _newest(series), self._history.newest(model)
+        return end if figure.now is None or end is None or sample is None else figure.now(sample)
 
 
 def _newest(series: Series) -> float | None:
