@@ -98,6 +98,7 @@ MATRIX: dict[str, dict[str, Any]] = {
         "monitoring": {
             "podMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
             "dashboards": {"enabled": True, "labels": {"team": "b"}},
+            "prometheusRule": {"enabled": True, "docsUrl": "https://git.example/headway/docs/"},
         },
         "image": {"repository": "r.example/h", "digest": "sha256:" + "0" * 64, "pullSecrets": [{"name": "p"}]},
         "workerDefaults": {

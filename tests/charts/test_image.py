@@ -47,4 +47,4 @@ def test_the_alerts_are_rules_with_all_that_a_person_needs(chart):
     for rule in group["rules"]:
         assert rule["alert"].startswith("Headway")
         assert rule["labels"]["severity"] in ("warning", "critical")
-        assert rule["annotations"].keys() == {"summary", "description"}
+        assert rule["annotations"].keys() == {"summary", "description", "runbook_url"}

@@ -1,14 +1,20 @@
 """`headway up`, and the commands that people use with it."""
 
+import contextlib
 import json
 import os
+import pty
 import re
 import signal
+import subprocess
+import sys
+import termios
 import urllib.request
 
 import pytest
 
 READY = "Ctrl-C ends it"
+COLORLESS = {"TERM": "xterm", "NO_COLOR": "1", "PYTHONUTF8": "1"}
 
 
 def is_running(pid):
@@ -170,6 +176,30 @@ def test_top_shows_models_and_workers(up):
     shown = up("top", "--once").stdout
     assert worker["name"] in shown
     assert f"{worker['capacity']['num_pages']}" in shown
+
+
+def test_top_on_a_terminal_shows_the_last_minutes_until_ctrl_c(up):
+    terminal, inside = pty.openpty()
+    termios.tcsetwinsize(inside, (50, 100))
+    command = [sys.executable, "-m", "headway", "top", "--nats-url", up.url, "--interval", "0.1"]
+    with subprocess.Popen(command, stdin=inside, stdout=inside, stderr=inside, env=os.environ | COLORLESS) as process:
+        os.close(inside)
+        shown = ""
+        while not re.search(r"output tokens/s.*▁ +0 +0", shown):
+            shown += os.read(terminal, 65536).decode(errors="replace")
+        process.send_signal(signal.SIGINT)
+        with contextlib.suppress(OSError):  # how Linux says that nobody writes to a terminal any more
+            while os.read(terminal, 65536):
+                pass
+        assert process.wait() == 0
+    os.close(terminal)
+    assert "last 5 minutes" in shown
+
+
+def test_top_into_a_pipe_is_the_state_alone(up):
+    done = up("top", "--interval", "0.1")
+    assert done.returncode == 0
+    assert "last 5 minutes" not in done.stdout
 
 
 def test_the_streams_of_a_running_headway_are_right(up):

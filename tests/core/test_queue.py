@@ -43,6 +43,25 @@ def test_a_returned_job_goes_back_to_its_own_place(policy: QueuePolicy) -> None:
 
 
 @every_policy
+def test_output_tokens_are_counted_once_whatever_is_repeated(policy: QueuePolicy) -> None:
+    queue = queue_of(job(0), policy=policy)
+    granted = queue.take(0.0, ROOM)
+    for num_tokens in (3, 3, 2, 7):
+        queue.report(granted, 10, 0, num_tokens)
+    queue.settle(granted, 8)
+    assert queue.num_output_tokens_total == 8
+
+
+@every_policy
+def test_what_another_leader_has_counted_of_a_job_is_not_counted_again(policy: QueuePolicy) -> None:
+    queue, adopted = queue_of(policy=policy), job(0)
+    queue.report(adopted, 10, 0, 500)
+    assert queue.num_output_tokens_total == 0
+    queue.report(adopted, 10, 0, 503)
+    assert queue.num_output_tokens_total == 3
+
+
+@every_policy
 def test_a_discarded_job_is_never_taken(policy: QueuePolicy) -> None:
     queue = queue_of(job(0), job(1), job(2), policy=policy)
     assert queue.discard(JobKey("acme", "a1")).stream_sequence == 1

@@ -1,5 +1,6 @@
 """Every metric that a page names is one that a scrape really shows, and the README names them all."""
 
+import os
 import re
 import urllib.request
 
@@ -16,6 +17,8 @@ from headway.telemetry.telemetry import Telemetry
 @pytest.fixture(scope="module")
 def exported():
     telemetry = Telemetry(TelemetryConfig(), role="test", instance="one")
+    telemetry.metrics.process.condition("nats", True)
+    telemetry.metrics.process.watch_engine(os.getpid)
     observe_queue(telemetry.metrics.queue())
     observe_worker(telemetry.metrics.worker("default"))
     with urllib.request.urlopen(f"http://{telemetry.metrics.address}/metrics") as answer:

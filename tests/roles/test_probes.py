@@ -69,3 +69,11 @@ def test_the_log_says_when_a_process_becomes_ready_and_when_it_is_not_any_more(h
     probes.failing("leader", "still nobody leads")
     probes.met("leader")
     assert caplog.messages == ["ready", "not ready any more: leader: nobody leads", "ready again"]
+
+
+def test_every_condition_is_told_from_the_start_whether_it_holds(health):
+    told = []
+    probes = Probes(health, "nats", "leader", on_condition=lambda name, holds: told.append((name, holds)))
+    probes.met("nats")
+    probes.failing("nats", "gone")
+    assert told == [("nats", False), ("leader", False), ("nats", True), ("nats", False)]

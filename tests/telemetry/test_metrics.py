@@ -1,5 +1,6 @@
 """What `/metrics` really shows. The names here are those that charts and dashboards rely on."""
 
+import os
 import urllib.request
 
 import pytest
@@ -180,6 +181,53 @@ def test_a_job_that_never_ran_has_no_times(telemetry):
     samples = scrape(telemetry)
     assert value(samples, "headway_ended_jobs_total", tenant="acme", finish_reason="expired") == 1
     assert not any(name.startswith("gen_ai_") for name in names(samples))
+
+
+def test_an_engine_that_fails_is_counted_from_0(telemetry):
+    metrics = telemetry.metrics.worker("default")
+    assert value(scrape(telemetry), "headway_engine_failures_total") == 0
+    metrics.engine_gone()
+    assert value(scrape(telemetry), "headway_engine_failures_total") == 1
+
+
+def test_dead_letters_are_counted_from_0_for_every_model_that_is_served(telemetry):
+    metrics = telemetry.metrics.queue()
+    metrics.observe(queue_status(model_status()))
+    assert value(scrape(telemetry), "headway_dead_letters_total") == 0
+    metrics.buried("default")
+    assert value(scrape(telemetry), "headway_dead_letters_total") == 1
+
+
+def test_only_a_leader_has_an_epoch(telemetry):
+    metrics = telemetry.metrics.queue()
+    metrics.observe(queue_status())
+    assert scrape(telemetry)["headway_leader_epoch", frozenset()] == 1
+    metrics.step_down()
+    assert "headway_leader_epoch" not in names(scrape(telemetry))
+
+
+def test_every_condition_of_readiness_is_a_series_of_its_own(telemetry):
+    for name, holds in (("nats", True), ("engine", False), ("engine", True), ("leader", False)):
+        telemetry.metrics.process.condition(name, holds)
+    samples = scrape(telemetry)
+    found = {dict(labels)["condition"]: count for (name, labels), count in samples.items() if name == "headway_ready"}
+    assert found == {"nats": 1, "engine": 1, "leader": 0}
+    assert ("headway_ready", frozenset({"role": "test", "condition": "nats"}.items())) in samples
+
+
+def test_a_process_says_what_it_takes_of_its_machine(telemetry):
+    samples = scrape(telemetry)
+    assert samples["process_resident_memory_bytes", frozenset()] > 1_000_000
+    assert samples["process_start_time_seconds", frozenset()] > 1_000_000_000
+
+
+def test_the_engine_has_numbers_of_its_own_as_long_as_there_is_one(telemetry):
+    pid = None
+    telemetry.metrics.process.watch_engine(lambda: pid)
+    assert not any(name.startswith("headway_engine_process") for name in names(scrape(telemetry)))
+    pid = os.getppid()
+    started = scrape(telemetry)["headway_engine_process_start_time_seconds", frozenset()]
+    assert started < scrape(telemetry)["process_start_time_seconds", frozenset()], "the parent's, and not our own"
 
 
 def test_attempts_are_counted_by_tenant(telemetry):

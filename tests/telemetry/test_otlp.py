@@ -1,55 +1,19 @@
 """Traces and metrics reach a collector over OTLP: a real gRPC server that keeps what it is sent."""
 
-from concurrent.futures import ThreadPoolExecutor
-
-import grpc
 import pytest
-from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2, metrics_service_pb2_grpc
-from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 
 from headway.core.job import JobKey
 from headway.core.records import GrantToken
 from headway.telemetry.config import TelemetryConfig
 from headway.telemetry.telemetry import Telemetry
 from headway.telemetry.traced import Period, TracedJob
-
-
-class Traces(trace_service_pb2_grpc.TraceServiceServicer):
-    def __init__(self, requests):
-        self._requests = requests
-
-    def Export(self, request, context):
-        self._requests.append(request)
-        return trace_service_pb2.ExportTraceServiceResponse()
-
-
-class Measurements(metrics_service_pb2_grpc.MetricsServiceServicer):
-    def __init__(self, requests):
-        self._requests = requests
-
-    def Export(self, request, context):
-        self._requests.append(request)
-        return metrics_service_pb2.ExportMetricsServiceResponse()
-
-
-class Collector:
-    def __init__(self):
-        self.requests = []
-        self.server = grpc.server(ThreadPoolExecutor(2))
-        trace_service_pb2_grpc.add_TraceServiceServicer_to_server(Traces(self.requests), self.server)
-        metrics_service_pb2_grpc.add_MetricsServiceServicer_to_server(Measurements(self.requests), self.server)
-        self.endpoint = f"http://127.0.0.1:{self.server.add_insecure_port('127.0.0.1:0')}"
-        self.server.start()
-
-    def text(self):
-        return "\n".join(str(request) for request in self.requests)
+from tests.otlp_collector import Collector
 
 
 @pytest.fixture
 def collector():
-    collector = Collector()
-    yield collector
-    collector.server.stop(None).wait()
+    with Collector() as collector:
+        yield collector
 
 
 def test_what_is_left_is_exported_at_the_end(collector):

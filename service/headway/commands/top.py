@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import sys
+import time
 from typing import TYPE_CHECKING, Literal
 
 import click
@@ -32,7 +33,8 @@ UNKNOWN = "–"
 @click.option("--interval", type=click.FloatRange(min=0.1), default=1.0, show_default=True, help="Seconds.")
 @connection_flags()
 def command(flags: SettingFlags, once: bool, as_json: bool, interval: float) -> None:
-    """Watch queue and workers: what waits, for how long and whose it is; what runs, and how fast. Ctrl-C ends it."""
+    """Watch queue and workers: what waits, for how long and whose it is; what runs, and how fast; and the last five
+    minutes of it. Ctrl-C ends it."""
     from headway.commands.running import run_interruptibly
 
     config = flags.load().broker
@@ -53,20 +55,27 @@ async def _ask(config: BrokerConfig) -> QueueStatus:
 
 async def _watch(config: BrokerConfig, interval: float) -> None:
     """Until a signal. A queue that does not answer is something to see, no reason to end."""
+    from rich.console import Group
     from rich.live import Live
     from rich.text import Text
 
     from headway.broker.control import request_status
+    from headway.commands.history import History
+    from headway.commands.history_view import HistoryView
     from headway.core.errors import BrokerError
 
-    timeout = config.nats_timeout_seconds
+    history, timeout = History(), config.nats_timeout_seconds
     async with connection_to(config, "headway top") as connection:
         with Live(screen=True, auto_refresh=False) as live:
             while True:
+                shown: Group | Text
                 try:
-                    live.update(tables(await request_status(connection, timeout)), refresh=True)
+                    status = await request_status(connection, timeout)
+                    history.add(status, time.monotonic())
+                    shown = tables(status)
                 except BrokerError as error:
-                    live.update(Text(str(error)), refresh=True)
+                    shown = Text(f"{error}\n")
+                live.update(Group(shown, HistoryView(history, time.monotonic(), interval)), refresh=True)
                 await asyncio.sleep(interval)
 
 

@@ -50,6 +50,7 @@ class Figures:
             num_lost_attempts_total=self._num_lost_attempts[model],
             capacity=capacity,
             num_outstanding_pages=num_pages,
+            num_output_tokens_total=waiting.queue.num_output_tokens_total,
         )
 
 

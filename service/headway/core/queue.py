@@ -40,6 +40,8 @@ class JobQueue:
         self._predictor = LengthPredictor()
         self._policy = _policy(config)
         self._reservations = Reservations(config, self._policy)
+        self.num_output_tokens_total = 0
+        """Of all jobs, as far as workers have reported them to this leader; rises only."""
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self._expired)
@@ -111,7 +113,7 @@ class JobQueue:
         job.num_prompt_tokens = num_prompt_tokens
         if job.num_output_tokens == 0:
             job.num_cached_tokens = min(num_prompt_tokens, max(job.num_cached_tokens, num_cached_tokens))
-        job.num_output_tokens = max(job.num_output_tokens, num_output_tokens)
+        self._count_output(job, num_output_tokens)
         self._charge(job)
 
     def settle(self, job: QueuedJob, num_output_tokens: int | None, is_whole: bool = True) -> None:
@@ -149,6 +151,13 @@ class JobQueue:
         self._policy.remove(job)
         self._backlog.remove(job)
         del self._waiting[job.key]
+
+    def _count_output(self, job: QueuedJob, num_output_tokens: int) -> None:
+        """A job that this leader never granted began under another: its first report only sets the mark."""
+        rise = max(0, num_output_tokens - job.num_output_tokens)
+        job.num_output_tokens += rise
+        if job.num_grants or job.charged:
+            self.num_output_tokens_total += rise
 
     def _charge(self, job: QueuedJob) -> None:
         """Charges what was not charged yet; negative once cached tokens are known.

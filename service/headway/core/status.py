@@ -62,6 +62,8 @@ class ModelStatus:
     """Of the worker that connected last, kept when it has left; None if there never was one."""
     num_outstanding_pages: int | None
     """Pages that the outstanding jobs will hold at their end, by prediction; None without a capacity."""
+    num_output_tokens_total: int | None = None
+    """That workers have reported to this leader; None from a leader of a version that did not count them."""
 
     @property
     def num_waiting_jobs(self) -> int:

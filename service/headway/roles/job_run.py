@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import time
 from dataclasses import dataclass, field
 
@@ -34,6 +35,9 @@ class JobRun:
     """Output of earlier attempts."""
     num_output_tokens: int = 0
     """Of this attempt."""
+    first_output_at: float | None = None
+    """When its first tokens were heard of here, and its newest: what is known of an engine that dies."""
+    last_output_at: float | None = None
     usage: Usage = field(default_factory=Usage)
     text: list[str] = field(default_factory=list)
 
@@ -66,6 +70,9 @@ class JobRun:
     def note(self, output: SequenceOutput) -> None:
         """Counts what one step gave."""
         self.num_output_tokens += len(output.token_ids)
+        if output.token_ids:
+            self.last_output_at = time.monotonic()
+            self.first_output_at = self.first_output_at or self.last_output_at
         self.text.append(output.text)
         if output.usage is not None:
             self.usage = output.usage
@@ -90,6 +97,19 @@ class JobRun:
             finish_reason=last.finish_reason,
             prompt=str(self.job.prompt if self.job.messages is None else self.job.messages),
             output="".join(self.text),
+        )
+
+    def lost_attempt(self, worker: str, reason: str) -> TracedAttempt:
+        """Without the engine's last word: by what came of it before it died."""
+        num_tokens = self.num_resumed_tokens + self.num_output_tokens
+        return TracedAttempt(
+            number=self.writer.state.num_attempts,
+            grant=self.grant.token,
+            worker=worker,
+            prefill=self._period(self.granted_at, self.first_output_at or time.monotonic()),
+            decode=self._period(self.first_output_at, self.last_output_at),
+            usage=dataclasses.replace(self.usage, completion_tokens=num_tokens),
+            lost=reason,
         )
 
     def _timings(self, last: SequenceOutput | None) -> Timings:

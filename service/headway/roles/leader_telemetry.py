@@ -48,6 +48,10 @@ class LeaderTelemetry:
         """The leader did, because no worker ran the job."""
         self._metrics.ended(model, key.tenant, reason)
 
+    def buried(self, model: str) -> None:
+        """A dead letter of this model is stored."""
+        self._metrics.buried(model)
+
 
 def _traced(outstanding: OutstandingJob) -> TracedJob:
     job = outstanding.job

@@ -11,7 +11,7 @@ The log has a line for each change of readiness: who reads it has no probe at ha
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from headway.lease.health import HealthServer, Probe
 
@@ -21,21 +21,32 @@ log = logging.getLogger(__name__)
 class Probes:
     """Conditions may be set at any time in the event loop."""
 
-    def __init__(self, health: HealthServer, *conditions: str, startup: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        health: HealthServer,
+        *conditions: str,
+        startup: Collection[str] = (),
+        on_condition: Callable[[str, bool], None] = lambda condition, holds: None,
+    ) -> None:
         """``conditions`` must all hold for readiness; none does at first. Once those of ``startup`` have held, each at
-        some time, the process has started."""
+        some time, the process has started. ``on_condition`` hears of every condition whether it holds, for metrics."""
         self._health = health
+        self._on_condition = on_condition
         self._failing = dict.fromkeys(conditions, "not yet")
         self._starting = set(startup)
         self._was_ever_ready = False
+        for condition in conditions:
+            on_condition(condition, False)
         self._answer()
 
     def met(self, condition: str) -> None:
+        self._on_condition(condition, True)
         self._failing.pop(condition, None)
         self._starting.discard(condition)
         self._answer()
 
     def failing(self, condition: str, reason: str) -> None:
+        self._on_condition(condition, False)
         self._failing[condition] = reason
         self._answer()
 

@@ -62,7 +62,7 @@ class QueueRole:
         self.telemetry = Telemetry(settings.telemetry, "queue", socket.gethostname(), span_exporter)
         self._metrics = self.telemetry.metrics.queue()
         self.health = HealthServer(settings.lease)
-        self._probes = Probes(self.health, NATS, LEADER)
+        self._probes = Probes(self.health, NATS, LEADER, on_condition=self.telemetry.metrics.process.condition)
         self.server = LeaseServer(settings.lease, self)
         self.server.follow(None)
         self._heap = QuietHeap()

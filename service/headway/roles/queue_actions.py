@@ -139,7 +139,7 @@ class QueueActions:
         await self._proof.renew()
         payload = job.payload if job.payload is not None else await self._payload_of(job)
         letter = DeadLetter(job.key, action.model, action.reason, payload, job.stream_sequence, job.num_lost_attempts)
-        await self.bury(letter)
+        await self.bury(letter, action.model)
 
     async def _payload_of(self, job: QueuedJob) -> bytes:
         try:
@@ -147,8 +147,8 @@ class QueueActions:
         except (MessageMissing, BrokerUnavailable):
             return b""
 
-    async def bury(self, letter: DeadLetter) -> None:
-        """Tries until it is stored."""
+    async def bury(self, letter: DeadLetter, label: str) -> None:
+        """Tries until it is stored. ``label`` is the model's name in metrics, which a client must not make up."""
         log.warning("dead letter: %s", letter.reason, extra=job_fields(letter.key))
         backoff = Backoff()
         try:
@@ -156,6 +156,7 @@ class QueueActions:
                 await backoff.pause()
         finally:
             self._troubles.remove(letter)
+        self._telemetry.buried(label)
 
     async def _try_to_bury(self, letter: DeadLetter) -> bool:
         try:

@@ -182,13 +182,16 @@ class QueueIntake:
         payload_hash = rejected.payload_hash or hashlib.sha256(message.payload).hexdigest()
         outcome = await self._actions.end(key, End(FinishReason.REJECTED, error), payload_hash)
         if outcome.result is EndResult.WRITTEN:
-            model = message.model if message.model in self._models else UNKNOWN_MODEL
-            self._telemetry.wrote_end(model, key, FinishReason.REJECTED)
+            self._telemetry.wrote_end(self._label(message), key, FinishReason.REJECTED)
         return outcome.result is not EndResult.OTHER_JOB
 
     async def _bury(self, message: IncomingJob, key: JobKey, reason: str) -> None:
         letter = DeadLetter(key, message.model, reason, message.payload, message.stream_sequence)
-        await self._actions.bury(letter)
+        await self._actions.bury(letter, self._label(message))
+
+    def _label(self, message: IncomingJob) -> str:
+        """Of the model, in metrics."""
+        return message.model if message.model in self._models else UNKNOWN_MODEL
 
 
 def _queued(job: Job, message: IncomingJob) -> QueuedJob:

@@ -31,6 +31,7 @@ class StreamWatch:
         """``on_change`` hears that the trouble has begun, changed or ended."""
         self._config = config
         self._probes = probes
+        probes.met(RESULTS)
         self._on_change = on_change
         self._has_trouble = asyncio.Event()
         self.troubles = Troubles(self._on_trouble)

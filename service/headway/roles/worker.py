@@ -62,10 +62,14 @@ class WorkerRole:
         self.telemetry = Telemetry(settings.telemetry, "worker", self.name, span_exporter)
         self._metrics = self.telemetry.metrics.worker(model)
         self.health = HealthServer(settings.lease)
-        self._probes = Probes(self.health, NATS, STREAMS, ENGINE, LEADER, startup={ENGINE})
+        process = self.telemetry.metrics.process
+        self._probes = Probes(
+            self.health, NATS, STREAMS, ENGINE, LEADER, startup={ENGINE}, on_condition=process.condition
+        )
         self._streams = StreamWatch(settings.broker, self._probes, self._ask)
         self._is_nats_connected = False
         self.engine = EngineHost(settings.engine, settings.scheduler, settings.roles, self)
+        process.watch_engine(lambda: self.engine.pid)
         self.stats: SchedulerStats | None = None
         """The engine's last word; None while there is no engine."""
         self.ready: Ready | None = None

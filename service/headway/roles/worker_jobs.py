@@ -153,6 +153,7 @@ class WorkerJobs:
             if not run.in_engine or run.left_engine.is_set():
                 continue
             run.left_engine.set()
+            self._tracer.emit_attempt(run.traced_job(), run.lost_attempt(self._worker, reason))
             await run.writer.drop()
             self._leave(run)
             lost = run.writer.state.num_counted_attempts

@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry
 from headway.telemetry.config import OTLP_TIMEOUT_SECONDS, Address, TelemetryConfig
 from headway.telemetry.endpoint import MetricsEndpoint
 from headway.telemetry.labels import TenantLabels
+from headway.telemetry.process_metrics import ProcessMetrics
 from headway.telemetry.queue_metrics import QueueMetrics
 from headway.telemetry.worker_metrics import WorkerMetrics
 
@@ -23,7 +24,7 @@ METER_NAME = "headway"
 class Metrics:
     """Listens from the start. Raises ``SettingError`` if the address of the endpoint cannot be had."""
 
-    def __init__(self, config: TelemetryConfig, resource: Resource) -> None:
+    def __init__(self, config: TelemetryConfig, resource: Resource, role: str) -> None:
         registry = CollectorRegistry()
         self._endpoint = MetricsEndpoint(config.metrics_listen, registry)
         readers: list[MetricReader] = [PrometheusMetricReader(scope_info_enabled=False, registry=registry)]
@@ -32,6 +33,7 @@ class Metrics:
         self._provider = MeterProvider(readers, resource, shutdown_on_exit=False)
         self._meter = self._provider.get_meter(METER_NAME)
         self._tenants = TenantLabels(config.max_tenant_labels)
+        self.process = ProcessMetrics(self._meter, registry, role)
 
     @property
     def address(self) -> Address:

@@ -28,10 +28,14 @@ class QueueMetrics:
         latest.add_gauge("headway_oldest_wait_seconds", "How long the oldest waiting job has waited", "s")
         latest.add_gauge("headway_workers_needed", "Workers that would run every outstanding job at once")
         latest.add_gauge("headway_connected_workers", "Workers that are connected to this leader")
+        latest.add_gauge("headway_leader_epoch", "Number of this process's leadership; only a leader has one")
         latest.add_counter("headway_grants", "Jobs granted to workers")
         latest.add_counter("headway_lost_attempts", "Attempts that ended with the loss of their worker")
         self._ended_jobs = meter.create_counter(
             "headway_ended_jobs", "1", "Jobs whose end this process wrote, by finish reason"
+        )
+        self._dead_letters = meter.create_counter(
+            "headway_dead_letters", "", "Jobs that were put into HEADWAY_DEAD, given up or not even readable"
         )
         self._queue_seconds = meter.create_histogram(
             "headway_queue_seconds",
@@ -48,7 +52,10 @@ class QueueMetrics:
 
     def observe(self, status: QueueStatus) -> None:
         """The state now; it replaces the state before."""
-        self._latest.replace([point for model in status.models for point in self._points(status, model)])
+        for model in status.models:
+            self._dead_letters.add(0, {"model": model.model})
+        points = [point for model in status.models for point in self._points(status, model)]
+        self._latest.replace([Point("headway_leader_epoch", status.epoch, {}), *points])
 
     def granted(self, model: str, tenant: str, queue_seconds: float) -> None:
         """A job went to a worker after it had waited this long."""
@@ -62,6 +69,10 @@ class QueueMetrics:
         """The leader wrote a job's ``end`` itself: rejected, cancelled or expired before any worker ran it."""
         labels = {"model": model, "tenant": self._tenants.label(tenant), "finish_reason": reason.value}
         self._ended_jobs.add(1, labels)
+
+    def buried(self, model: str) -> None:
+        """A dead letter was stored."""
+        self._dead_letters.add(1, {"model": model})
 
     def step_down(self) -> None:
         """Not the leader any more: nothing is known here."""

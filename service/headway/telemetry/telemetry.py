@@ -21,7 +21,7 @@ class Telemetry:
         self, config: TelemetryConfig, role: str, instance: str, span_exporter: SpanExporter | None = None
     ) -> None:
         resource = Resource.create({"service.name": f"headway-{role}", "service.instance.id": instance})
-        self.metrics = Metrics(config, resource)
+        self.metrics = Metrics(config, resource, role)
         self.tracer = JobTracer(config, resource, span_exporter)
 
     def close(self) -> None:

@@ -69,6 +69,8 @@ class TracedAttempt:
     usage: Usage = field(default_factory=Usage)
     finish_reason: FinishReason | None = None
     """None: the job goes on in another attempt."""
+    lost: str | None = None
+    """Why it ended without a word of its engine; None: it did not."""
     prompt: str | None = None
     """Exported only if ``log_prompts`` says so, like ``output``."""
     output: str | None = None

@@ -77,7 +77,7 @@ class JobTracer:
                 period=period,
                 attributes=attributes,
                 links=(before,) if attempt.number > 1 else (),
-                is_error=attempt.finish_reason is FinishReason.ERROR,
+                is_error=attempt.lost is not None or attempt.finish_reason is FinishReason.ERROR,
             )
             self._sink.emit(span)
 
@@ -115,6 +115,8 @@ class JobTracer:
             "headway.worker": attempt.worker,
             **_usage_attributes(attempt.usage),
         }
+        if attempt.lost is not None:
+            attributes["headway.lost"] = attempt.lost
         if self._config.log_prompts:
             texts = {"headway.prompt": attempt.prompt, "headway.output": attempt.output}
             attributes |= {name: text for name, text in texts.items() if text is not None}

@@ -60,7 +60,9 @@ class WorkerMetrics:
         self._record_times(labels, end)
 
     def engine_gone(self) -> None:
-        """No engine, no numbers: pages and sequences are unknown until the next one reports."""
+        """It died, hung or could not start. No engine, no numbers: pages and sequences are unknown until the next one
+        reports."""
+        self._engine_failures.add(1, self._model)
         self._latest.clear()
 
     def _record_times(self, labels: dict[str, str], end: End) -> None:
@@ -109,6 +111,10 @@ class WorkerMetrics:
         latest.add_counter("headway_slots", "Batch slots there were, summed over steps with work")
 
     def _add_counters(self, meter: Meter) -> None:
+        self._engine_failures = meter.create_counter(
+            "headway_engine_failures", "", "Engine processes that died, hung or failed to start"
+        )
+        self._engine_failures.add(0, self._model)  # there from the start, so that an increase from 0 to 1 is one
         self._attempts = meter.create_counter("headway_attempts", "", "Attempts that were started")
         self._ended_jobs = meter.create_counter("headway_ended_jobs", "", "Jobs that ended, by finish reason")
         self._prompt_tokens = meter.create_counter("headway_prompt_tokens", "", "Prompt tokens of ended jobs")
