@@ -28,8 +28,8 @@ _STDERR = 2
 SPIN_COUNT = "2000"
 """Turns that an OpenMP thread spins for at the end of a parallel region before it sleeps: some microseconds. Where
 torch divides a step's operators among its threads, regions follow closely, and to sleep and be woken between them costs
-more than they do. Much longer, and a core that somebody else needs is spun away (docs/engine.md has the figures). The native
-ops have helpers of their own, which need no such compromise."""
+more than they do. Much longer, and a core that somebody else needs is spun away (docs/engine.md has the figures). The
+native ops have helpers of their own, which need no such compromise."""
 
 
 class EngineProcess:
