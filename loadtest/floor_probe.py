@@ -16,6 +16,7 @@ from torch import nn
 
 from headway.core.errors import HeadwayError
 from headway.engine.config import AutoOrOff, DType, EngineConfig, Quantization
+from headway.engine.huge_pages import move_to_huge_pages
 from headway.engine.int8_linear import Int8Linear
 from headway.engine.load import cache_folder, load_model, model_source
 from headway.engine.native.kernels import use_native_kernels
@@ -68,8 +69,9 @@ def _ignore(stage: str) -> None:
 
 
 def read_rate() -> float:
-    """Bytes per second."""
+    """Bytes per second, of memory like that of the weights."""
     values = torch.ones(NUM_READ_BYTES // 8, dtype=torch.float64)
+    move_to_huge_pages([values])
     return NUM_READ_BYTES / _best(lambda: values.sum())
 
 

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import mmap
+import re
 import weakref
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 import torch
@@ -65,3 +68,23 @@ def test_the_stretch_outlives_the_call() -> None:
     del tensor
     torch.randn(LARGE)
     assert torch.equal(view, torch.full((10,), 2.0))
+
+
+@pytest.mark.skipif(not hasattr(mmap, "MADV_HUGEPAGE"), reason="the system has no huge pages to ask for")
+def test_the_stretch_asks_for_huge_pages_in_memory_that_gets_them() -> None:
+    """Shared memory takes them from another setting of the system, which is off unless somebody turned it on."""
+    tensor = torch.randn(LARGE)
+    move_to_huge_pages([tensor])
+    access, flags = mapping_of(tensor)
+    assert access.endswith("p")
+    assert "hg" in flags.split()
+
+
+def mapping_of(tensor: Tensor) -> tuple[str, str]:
+    """Who may use the memory that a tensor lies in, and what was asked for it; proc_pid_smaps(5)."""
+    maps = re.split(r"^(?=[0-9a-f]+-[0-9a-f]+ )", Path("/proc/self/smaps").read_text(), flags=re.MULTILINE)
+    for text in maps[1:]:
+        begin, end, access = re.match(r"(\w+)-(\w+) (\S+)", text).groups()  # type: ignore[union-attr]
+        if int(begin, 16) <= tensor.data_ptr() < int(end, 16):
+            return access, text.partition("VmFlags:")[2]
+    raise AssertionError("no such mapping")

@@ -3,8 +3,9 @@
 A step reads every weight once. In pages of 4 KiB, the CPU must look up an address and start its read-ahead anew every
 64 lines; in pages of 2 MiB one thread reads up to twice as fast. Linux gives huge pages to memory that asks for them
 (madvise(2), MADV_HUGEPAGE, where transparent_hugepage is ``madvise`` or ``always``), but only whole ones: so all
-weights go end to end into one stretch instead of each into memory of its own. Where there are no huge pages, it is
-memory like any other.
+weights go end to end into one stretch instead of each into memory of its own. The stretch is private: mmap in Python
+gives shared memory unless told otherwise, which follows a setting of its own (shmem_enabled, as a rule ``never``).
+Where there are no huge pages, it is memory like any other.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def move_to_huge_pages(tensors: Sequence[Tensor]) -> None:
         for tensor in tensors:
             tensor.data = tensor.data.clone()
         return
-    memory = mmap.mmap(-1, size)  # stays as long as a tensor lies in it
+    memory = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # stays as long as a tensor lies in it
     if hasattr(mmap, "MADV_HUGEPAGE"):
         memory.madvise(mmap.MADV_HUGEPAGE)
     offset = 0

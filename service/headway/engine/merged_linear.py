@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor, nn
 
 
@@ -55,7 +56,8 @@ class MergedLinear(nn.Module):
     def part(self, index: int, input: Tensor) -> Tensor:
         computed = self._computed
         if not computed.has(index, input):
-            computed.input, computed.columns = input, [*self.linear(input).split(self._sizes, dim=-1)]
+            columns = torch.split_with_sizes(self.linear(input), self._sizes, -1)  # what Tensor.split calls in the end
+            computed.input, computed.columns = input, [*columns]
         return computed.take(index)
 
 

@@ -26,9 +26,10 @@ TERMINATE_SECONDS = 5.0
 """From SIGTERM to SIGKILL."""
 _STDERR = 2
 SPIN_COUNT = "2000"
-"""Turns that an OpenMP thread spins for at the end of a parallel region before it sleeps: some microseconds. A step is
-hundreds of regions, a few microseconds apart; to sleep and be woken between them costs a third of a step of few
-sequences. Much longer, and a core that somebody else needs is spun away (docs/engine.md has the figures)."""
+"""Turns that an OpenMP thread spins for at the end of a parallel region before it sleeps: some microseconds. Where
+torch divides a step's operators among its threads, regions follow closely, and to sleep and be woken between them costs
+more than they do. Much longer, and a core that somebody else needs is spun away (docs/engine.md has the figures). The
+native ops have helpers of their own, which need no such compromise."""
 
 
 class EngineProcess:

@@ -44,7 +44,7 @@ X86_LEVELS = {
     "avx2": "-mavx2 -mfma -mf16c",
 }
 """Flags per instruction set; levels.cpp knows the same names."""
-OPS = ("op", "linear_op", "linear_int8_op", "pointwise_op", "levels")
+OPS = ("op", "linear_op", "linear_int8_op", "pointwise_op", "threads", "levels")
 """Sources that are compiled once."""
 
 

@@ -41,7 +41,7 @@ class QuantizedRows {
     if (num_rows * row_bytes_ < MIN_QUANTIZED)
       quantize(0, num_rows);
     else
-      torch::stable::parallel_for(0, num_rows, divide_up(MIN_QUANTIZED / 2, row_bytes_), quantize);
+      share_range(torch::stable::get_num_threads(), num_rows, divide_up(MIN_QUANTIZED / 2, row_bytes_), quantize);
   }
 
   int64_t row_bytes() const { return row_bytes_; }

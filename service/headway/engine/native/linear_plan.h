@@ -6,13 +6,12 @@
 // holds up holds up nothing but its own task.
 #pragma once
 
-#include <torch/csrc/stable/ops.h>
-
 #include <algorithm>
 #include <atomic>
 #include <vector>
 
 #include "linear_problem.h"
+#include "threads.h"
 
 namespace headway {
 namespace {
@@ -42,9 +41,8 @@ class LinearPlan {
     }
     std::vector<Range> ranges(num_threads_);
     for (int64_t i = 0; i < num_threads_; ++i) ranges[i].next = num_tasks_ * i / num_threads_;
-    torch::stable::parallel_for(0, num_threads_, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t worker = begin; worker < end; ++worker)
-        for (int64_t i = 0; i < num_threads_; ++i) take_tasks(ranges, (worker + i) % num_threads_);
+    share(num_threads_, [&](int64_t worker) {
+      for (int64_t i = 0; i < num_threads_; ++i) take_tasks(ranges, (worker + i) % num_threads_);
     });
   }
 

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "levels.h"
+#include "threads.h"
 
 namespace headway {
 
@@ -43,18 +44,9 @@ class Plan {
   }
 
   void run() {
-    std::atomic<int64_t> next{0};
-    auto take_tasks = [&](int64_t begin, int64_t end) {
-      for (int64_t worker = begin; worker < end; ++worker) {
-        void* scratch = scratch_of_thread(scratch_bytes_);
-        for (int64_t task; (task = next.fetch_add(1, std::memory_order_relaxed)) < int64_t(tasks_.size());)
-          run_task(tasks_[task], scratch);
-      }
-    };
-    if (num_threads_ == 1)
-      take_tasks(0, 1);
-    else
-      torch::stable::parallel_for(0, num_threads_, 1, take_tasks);
+    share_tasks(num_threads_, tasks_.size(), [&](int64_t task) {
+      run_task(tasks_[task], scratch_of_thread(scratch_bytes_));
+    });
   }
 
  private:

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "levels.h"
+#include "threads.h"
 
 namespace headway {
 namespace {
@@ -32,7 +33,7 @@ void run(PointwiseKernel<Problem> kernel, const std::common_type_t<Problem>& pro
       (problem.num_rows + num_threads - 1) / num_threads,
       (MIN_THREAD_ELEMENTS + problem.width - 1) / std::max<int64_t>(problem.width, 1));
   if (rows_per_thread >= problem.num_rows) return kernel(problem, 0, problem.num_rows);
-  torch::stable::parallel_for(0, problem.num_rows, rows_per_thread, [&](int64_t begin, int64_t end) {
+  share_range(num_threads, problem.num_rows, rows_per_thread, [&](int64_t begin, int64_t end) {
     kernel(problem, begin, end);
   });
 }
