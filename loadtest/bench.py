@@ -25,8 +25,8 @@ a ratio is Headway's figure over the other's, ``{"median", "min", "max"}`` over 
     tenants                               by name: num_requests, num_output_tokens, weight, and summaries of
                                           ttft_seconds, e2e_seconds and queue_seconds
     requests                              one object for each, in order of due time: tenant, label, due_at,
-                                          queue_seconds, ttft_seconds, tpot_seconds, e2e_seconds, max_gap_seconds, num_prompt_tokens,
-                                          num_output_tokens, finish_reason
+                                          queue_seconds, ttft_seconds, tpot_seconds, e2e_seconds, max_gap_seconds,
+                                          num_prompt_tokens, num_output_tokens, finish_reason
     timeline                              null, or columns with an entry for each step of our engine (of so many
                                           neighbours the longest, if there were more than 2,000): seconds,
                                           num_decodes, num_prefill_tokens, num_running, num_waiting, step_seconds

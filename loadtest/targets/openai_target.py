@@ -100,7 +100,7 @@ async def _first_model(session: aiohttp.ClientSession, server: Server) -> str:
             return str((await response.json())["data"][0]["id"])
         except (aiohttp.ContentTypeError, ValueError, LookupError, TypeError) as exc:
             raise BenchError(
-                f"{server.url}/models lists no model (HTTP {response.status}); name the one to ask"
+                f"{server.url}/models lists no model (HTTP {response.status}); name one with --served-model or URL#MODEL"
             ) from exc
 
 
