@@ -9,6 +9,7 @@ a ratio is Headway's figure over the other's, ``{"median", "min", "max"}`` over 
     target, arrivals, rate, load, num_clients, workload, scenario, seed, model, batching    what was run; null where it
                                           does not apply (rate and load of a burst; model of a server)
     facts                                 what a server takes of the requests' form (`loadtest.targets.openai_dialect`)
+    settings, command                     those that are not their defaults, without secrets; how it was asked
     num_requests, num_completed           completed: ended by length with exactly the tokens that were asked for
     num_cancelled, num_failed, num_lost   of the others: on purpose; otherwise than asked; not at all
     finish_reasons, errors                how many requests ended in which way ("none": not at all) and with what error
@@ -65,6 +66,7 @@ from typing import Any
 
 from headway.core.scheduler_config import Batching
 from headway.settings import Settings
+from headway.settings.loader import DEFAULT
 from loadtest.checks import check
 from loadtest.comparison import compare, comparison_text, median_run
 from loadtest.floor import Floor, measure_floor
@@ -229,7 +231,15 @@ def _what_was_run(options: BenchOptions, workload: Workload, settings: Settings)
         "seed": workload.seed,
         "model": settings.engine.model if options.needs_model else None,
         "batching": Batching.STATIC if is_static else settings.scheduler.batching,
+        "settings": _changed(settings),
+        "command": options.command,
     }
+
+
+def _changed(settings: Settings) -> dict[str, Any]:
+    """Those that are not their defaults, but for what stands beside them."""
+    given = (each for each in settings.describe() if each.source != DEFAULT)
+    return {each.setting.name: each.shown for each in given if each.setting.name not in ("model", "batching")}
 
 
 def _machine(settings: Settings) -> dict[str, object]:

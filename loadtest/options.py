@@ -36,6 +36,8 @@ class BenchOptions:
     """None: one, or three with opponents."""
     timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
     """From when a request was due until it counts as lost, where it goes to a server."""
+    command: str | None = None
+    """How it was asked, for the report."""
     json_path: Path | None = None
     """Where the report shall go."""
     html_path: Path | None = None

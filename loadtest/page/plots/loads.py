@@ -1,4 +1,7 @@
-"""What a system gives and how long it takes, over what it is offered: needs runs at two rates or more."""
+"""What a system gives and how long it takes, over what it is offered: needs runs at two loads or more.
+
+A load is a rate of requests, or, where no run has one, the number of clients of a closed loop.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +22,9 @@ Reader = Callable[[RunFigures], float | None]
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Of one system at one rate."""
+    """Of one system at one load."""
 
-    rate: float
+    load: float
     readings: Readings
 
 
@@ -62,7 +65,7 @@ def _draw(subjects: Sequence[Subject], read: Reader, title: str) -> Figure | Non
     for number, (system, points) in enumerate(lines.items()):
         if points:
             _draw_line(axes, number, system, points)
-    axes.set_xlabel("offered load, requests per second")
+    axes.set_xlabel("offered load, requests per second" if _has_rates(subjects) else "clients of the closed loop")
     axes.set_ylabel(title)
     axes.set_xlim(left=0)
     axes.set_ylim(bottom=0)
@@ -75,7 +78,7 @@ def _draw_line(axes: Axes, number: int, system: str, points: Sequence[Point]) ->
     below = [point.readings.median - point.readings.least for point in points]
     above = [point.readings.greatest - point.readings.median for point in points]
     axes.errorbar(
-        [point.rate for point in points],
+        [point.load for point in points],
         middle,
         yerr=[below, above],
         color=svg.colour(number),
@@ -89,14 +92,19 @@ def _draw_line(axes: Axes, number: int, system: str, points: Sequence[Point]) ->
 
 
 def _points(system: str, subjects: Sequence[Subject], read: Reader) -> list[Point]:
-    """In the order of rates. Where ``load`` decides, a system's rounds have rates of their own: one point for each."""
+    """In ascending order. Where capacity decides, a system's rounds have rates of their own: one point for each."""
+    has_rates = _has_rates(subjects)
     values: defaultdict[float, list[float]] = defaultdict(list)
     for subject in subjects:
         for run in subject.runs if subject.system == system else ():
-            value = read(run)
-            if run.rate is not None and value is not None:
-                values[run.rate].append(value)
-    return [Point(rate, Readings(tuple(values[rate]))) for rate in sorted(values)]
+            load, value = run.rate if has_rates else subject.document.num_clients, read(run)
+            if load is not None and value is not None:
+                values[load].append(value)
+    return [Point(load, Readings(tuple(values[load]))) for load in sorted(values)]
+
+
+def _has_rates(subjects: Sequence[Subject]) -> bool:
+    return any(run.rate is not None for subject in subjects for run in subject.runs)
 
 
 def _systems(subjects: Sequence[Subject]) -> Mapping[str, None]:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
+from headway.commands import bench_compare, bench_report
+from headway.commands.command_line import command_line
 from headway.commands.flags import SettingFlags, SettingsGroup, setting_flags
 from headway.commands.statuses import FAILED
 from headway.core.errors import HeadwayError
@@ -120,6 +123,8 @@ def command(flags: SettingFlags, target: str, peers: str, **given: Any) -> None:
     # Every system must do the same work.
     forced = {} if options.shares_prefixes else {"prefix_sharing": PrefixSharing.OFF}
     settings = flags.load(forced=forced)
+    hidden = {each.setting.name for each in settings.describe() if each.is_hidden}
+    options = replace(options, command=command_line(click.get_current_context(), hidden))
     with _ended_by_sigterm(), watching() as watch:
         report = bench(options, settings, say, watch)
     click.echo(report_text(report))
@@ -172,3 +177,7 @@ def _check(target: str, **given: Any) -> None:
         raise click.UsageError("--target openai needs --url, and --url is for nothing else")
     if given["served_model"] and target != "openai":
         raise click.UsageError("--served-model is for --target openai; --model is what the engine loads")
+
+
+command.add_command(bench_report.command)
+command.add_command(bench_compare.command)
