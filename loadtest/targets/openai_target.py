@@ -99,9 +99,8 @@ async def _first_model(session: aiohttp.ClientSession, server: Server) -> str:
         try:
             return str((await response.json())["data"][0]["id"])
         except (aiohttp.ContentTypeError, ValueError, LookupError, TypeError) as exc:
-            raise BenchError(
-                f"{server.url}/models lists no model (HTTP {response.status}); name one with --served-model or URL#MODEL"
-            ) from exc
+            what = f"{server.url}/models lists no model (HTTP {response.status})"
+            raise BenchError(f"{what}; name one with --served-model or URL#MODEL") from exc
 
 
 async def _find_dialect(session: aiohttp.ClientSession, server: Server, model: str) -> Dialect:
