@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -26,12 +26,14 @@ class Paced:
     seconds: float
     turns: list[str]
     plans: list[Plan] = field(default_factory=list)
+    requests: list[list[Request]] = field(default_factory=list)
     reason: FinishReason = FinishReason.LENGTH
     facts: dict[str, str] = field(default_factory=dict)
 
     def run(self, requests: Sequence[Request], plan: Plan) -> Recording:
         self.turns.append(self.name)
         self.plans.append(plan)
+        self.requests.append(list(requests))
         due_at = [0.0] * len(requests) if isinstance(plan, ClosedLoop) else plan
         timelines = [Timeline(due, request.num_output_tokens) for request, due in zip(requests, due_at, strict=True)]
         now = 0.0
@@ -87,6 +89,16 @@ def test_a_closed_loop_is_the_same_for_all():
     turns, ours, theirs, _ = turns_of(Schedule(Arrivals.CLOSED, num_clients=2, think_seconds=1.0))
     turns.take(1)
     assert ours.plans == theirs.plans == [ClosedLoop(2, [1.0, 2.0, 1.0], [None] * 3)]
+
+
+def test_no_run_asks_what_an_earlier_one_has_where_systems_remember():
+    turns, ours, theirs, _ = turns_of(Schedule())
+    requests = [Request((1, 2, 3, 4, 5), num_output_tokens=1)]
+    replace(turns, requests=requests, rotates=True).take(2)
+    first_tokens = [run[0].prompt_token_ids[0] for system in (ours, theirs) for run in system.requests]
+    assert first_tokens == [1, 3, 2, 4]
+    turns.take(2)
+    assert ours.requests[2] == ours.requests[3] == list(REQUESTS)
 
 
 def test_what_a_system_tells_of_itself_is_kept():
