@@ -23,6 +23,8 @@ class Behaviour:
     """``ignore_eos``, ``min_tokens`` and ``continuous_usage_stats``; without them an answer stops after 3 tokens."""
     num_at_once: int = 1
     """Tokens in one piece of text."""
+    text: str = " more"
+    """Of every piece after the first; empty: half a character, that waits for its other half."""
     faults: dict[int, str] = field(default_factory=dict)
     """By the ``max_tokens`` of a request: ``status`` (500), ``error`` (an event), ``drop`` (the connection, in the
     middle), ``end`` (the stream, without a word), ``garbage``, ``silent`` (for ever, after a token)."""
@@ -83,7 +85,7 @@ class CompletionServer:
         for start in range(1, num_tokens, self.behaviour.num_at_once):
             await asyncio.sleep(0)
             usage = {"completion_tokens": min(num_tokens, start + self.behaviour.num_at_once)}
-            event = {"choices": [{"text": " more", "finish_reason": None}]}
+            event = {"choices": [{"text": self.behaviour.text, "finish_reason": None}]}
             if body["stream_options"].get("continuous_usage_stats"):
                 event["usage"] = usage
             await _send(response, event)

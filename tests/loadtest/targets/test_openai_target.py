@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 
@@ -59,6 +62,11 @@ def test_the_servers_own_count_is_believed_where_a_piece_is_several_tokens():
     assert len(line.gaps) == 2
     recording, _ = run([request(3)], Behaviour(num_at_once=4, takes_extensions=False))
     assert recording.timelines[0].num_tokens == 3
+
+
+def test_a_token_without_text_is_a_token_where_the_server_counts():
+    recording, _ = run([request(6)], Behaviour(text=""))
+    assert len(recording.completed[0].gaps) == 5
 
 
 def test_what_a_server_does_not_take_is_left_out_and_said():
@@ -184,6 +192,15 @@ def test_the_command_measures_a_server_without_a_model_of_our_own(tmp_path, monk
     assert ["requests" in run for run in report["runs"]].count(True) == 1
     assert ["requests" in run for run in report["peers"]["other"]["runs"]].count(True) == 1
     assert "openai / other: output_tokens_per_s" in result.output
+
+
+def test_measuring_a_server_takes_no_torch():
+    code = (
+        "import sys, loadtest.arguments, loadtest.bench; assert not {'torch', 'transformers', 'numpy'} & {*sys.modules}"
+    )
+    subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, check=True
+    )
 
 
 def test_the_command_fails_if_a_request_did(tmp_path):
