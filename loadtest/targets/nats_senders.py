@@ -97,8 +97,8 @@ class Senders:
             await stream.start()
             await asyncio.sleep(cancel_at - self._now())
             timeline.has_given_up = True
-            while (await client.cancel(stream.id)).outcome is CancelOutcome.NOT_FOUND:
-                await asyncio.sleep(CANCEL_AGAIN_SECONDS)  # noqa: ASYNC110 (what is waited for has no event)
+            while (await client.cancel(stream.id)).outcome is CancelOutcome.NOT_FOUND:  # noqa: ASYNC110 (no event says so)
+                await asyncio.sleep(CANCEL_AGAIN_SECONDS)
 
 
 def _submit(client: Client, request: Request) -> JobStream:
