@@ -29,15 +29,23 @@ class Point:
 
 
 def draw_throughput(subjects: Sequence[Subject]) -> Figure | None:
-    """With what each system gave when all requests came at once, as a line that its throughput cannot pass for long."""
+    """With what each system gave when all requests came at once, as a level that it cannot pass for long."""
     figure = _draw(subjects, lambda run: run.output_tokens_per_s, "output tokens per second")
-    if figure is not None:
-        for number, system in enumerate(_systems(subjects)):
-            bursts = [s for s in subjects if s.system == system and s.shown.rate is None]
-            for burst in bursts[:1]:
-                level = Readings(tuple(run.output_tokens_per_s for run in burst.runs)).median
-                figure.axes[0].axhline(level, color=svg.colour(number), linewidth=0.9, linestyle=(0, (1, 3)))
+    for number, system in enumerate(_systems(subjects) if figure is not None and _has_rates(subjects) else ()):
+        at_once = [run.output_tokens_per_s for run in _bursts(system, subjects)]
+        if figure is not None and at_once:
+            level = Readings(tuple(at_once)).median
+            figure.axes[0].axhline(level, color=svg.colour(number), linewidth=0.9, linestyle=(0, (1, 3)))
     return figure
+
+
+def _bursts(system: str, subjects: Sequence[Subject]) -> list[RunFigures]:
+    return [
+        run
+        for subject in subjects
+        for run in subject.runs
+        if subject.system == system and run.rate is None and subject.document.num_clients is None
+    ]
 
 
 def draw_latency(subjects: Sequence[Subject], key: str, statistic: str, name: str) -> Figure | None:
