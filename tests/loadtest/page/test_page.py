@@ -192,6 +192,13 @@ def test_the_style_of_a_plot_stays_its_own(render):
     assert render(everything()).text.count("<style") == 1
 
 
+def test_powers_of_ten_on_an_axis_can_be_read(render):
+    tail = [request(ttft_seconds=seconds) for seconds in (0.01, 0.01, 0.02, 30.0)]
+    texts = render(report(run(requests=tail))).plots["Time to first token"]
+    assert {"0.01", "0.1", "1", "10"} <= set(texts)
+    assert not any("$" in text for text in texts)
+
+
 def test_the_texts_of_plots_are_texts(render):
     page = render(everything())
     assert "step, ms" in page.plots["Step time by batch size"]
