@@ -116,8 +116,15 @@ def _measured(options: BenchOptions, workload: Workload, opening: Opening) -> di
     """Everything is started, and ended again."""
     with ExitStack() as stack, _said_when_interrupted(opening.say):
         systems = opening.open_all(stack, dict(zip((HEADWAY, *options.opponents), options.systems, strict=True)))
-        summarise = _summarise(workload, opening.settings)
-        turns = Turns(systems, workload.requests, workload.schedule, opening.say, summarise, options.title)
+        turns = Turns(
+            systems,
+            workload.requests,
+            workload.schedule,
+            opening.say,
+            summarise=_summarise(workload, opening.settings),
+            title=options.title,
+            rotates=workload.shares_prefixes,
+        )
         measured = turns.take(options.num_rounds or _default_rounds(options)).with_few_details()
     return {
         **median_run(measured.runs[HEADWAY]),

@@ -7,8 +7,9 @@ each opponent's too, so that both readings of "as loaded" are there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 from loadtest.comparison import median_run
@@ -62,6 +63,9 @@ class Turns:
     summarise: Callable[[Recording], Run] = build_report
     title: str = HEADWAY
     """What people are told that the target is."""
+    rotates: bool = False
+    """Whether no run asks what an earlier one has, for systems that remember."""
+    _numbers: Iterator[int] = field(default_factory=count)
 
     def take(self, num_rounds: int) -> Measured:
         """Raises `BenchError` if a system does not answer, or completes nothing: there would be nothing to compare."""
@@ -95,7 +99,9 @@ class Turns:
         return self._measure(name, [0.0] * len(self.requests), None, str(BURST))
 
     def _measure(self, name: str, plan: Plan, rate: float | None, how: str) -> Run:
-        run = {"rate": rate, **self.summarise(self.systems[name].run(self.requests, plan))}
+        number = next(self._numbers) if self.rotates else 0
+        requests = [request.rotated(number) for request in self.requests]
+        run = {"rate": rate, **self.summarise(self.systems[name].run(requests, plan))}
         if not run["num_completed"]:
             ended = {**run["finish_reasons"], **run["errors"]}
             raise BenchError(f"{name} completed none of the requests: {ended}")

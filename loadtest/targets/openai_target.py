@@ -68,7 +68,8 @@ class OpenAITarget:
     def run(self, requests: Sequence[Request], plan: Plan) -> Recording:
         self._num_runs += 1
         cpu = CpuClock({"client": os.getpid()})
-        bodies = [self._dialect.body(self._model, request, self._num_runs) for request in requests]
+        # The server may have a cache of prefixes, which nobody can switch off from here.
+        bodies = [self._dialect.body(self._model, request.rotated(self._num_runs)) for request in requests]
         clients = Clients(self._session, self._server.url, requests, bodies, self._timeout_seconds)
         self._loop.run(clients.send(plan, self._watch))
         return Recording(clients.timelines, StepLog(), cpu.elapsed(), clients.errors)
@@ -99,9 +100,8 @@ async def _first_model(session: aiohttp.ClientSession, server: Server) -> str:
         try:
             return str((await response.json())["data"][0]["id"])
         except (aiohttp.ContentTypeError, ValueError, LookupError, TypeError) as exc:
-            raise BenchError(
-                f"{server.url}/models lists no model (HTTP {response.status}); name the one to ask"
-            ) from exc
+            what = f"{server.url}/models lists no model (HTTP {response.status})"
+            raise BenchError(f"{what}; name one with --served-model or URL#MODEL") from exc
 
 
 async def _find_dialect(session: aiohttp.ClientSession, server: Server, model: str) -> Dialect:

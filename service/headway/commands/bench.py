@@ -25,19 +25,6 @@ PEERS = (
 )
 
 
-def _list_scenarios(context: click.Context, _: click.Parameter, is_wanted: bool) -> None:
-    if not is_wanted:
-        return
-    _need_loadtest()
-    from loadtest.workloads.scenario_files import list_scenarios
-
-    scenarios = list_scenarios()
-    width = max(map(len, scenarios))
-    for name, description in scenarios.items():
-        click.echo(f"{name:{width}}  {description}")
-    context.exit()
-
-
 @click.group("bench", cls=SettingsGroup, invoke_without_command=True, subcommand_metavar="[COMMAND ...]")
 @click.option(
     "--target",
@@ -55,14 +42,7 @@ def _list_scenarios(context: click.Context, _: click.Parameter, is_wanted: bool)
     help="A workload file. Default: 64 requests of 16 to 256 prompt and 8 to 256 output tokens.",
 )
 @click.option("--scenario", metavar="NAME|FILE", help="A scenario, by name or as a YAML file, instead of a workload.")
-@click.option(
-    "--list-scenarios",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_list_scenarios,
-    help="Show the scenarios that have names, and exit.",
-)
+@click.option("--list-scenarios", is_flag=True, help="Only show the scenarios that have names.")
 @click.option("--num-requests", type=click.IntRange(1), metavar="N", help="So many of the scenario's requests.")
 @click.option("--seed", type=int, metavar="N", help="Of the scenario's random numbers.")
 @click.option(
@@ -105,14 +85,17 @@ def _list_scenarios(context: click.Context, _: click.Parameter, is_wanted: bool)
     *("engine", "scheduler", "queue", "broker", "lease", "lease_terms", "roles", "telemetry"),
     without=lambda setting: setting.name == "served_model",  # clients and worker agree on it anyway
 )
-def command(flags: SettingFlags, target: str, peers: str, **given: Any) -> None:
+def command(flags: SettingFlags, list_scenarios: bool, target: str, peers: str, **given: Any) -> None:
     """Measure throughput and latencies with requests of exact lengths, and how far from the machine's floor they are.
 
-    Exits with status 1 if a request was not completed.
+    Exits with status 1 if a request was neither completed nor cancelled on purpose.
     """
     if click.get_current_context().invoked_subcommand is not None:
         return  # click calls a group's function before that of its subcommand
     _need_loadtest(with_page=given["html_path"] is not None)
+    if list_scenarios:
+        _show_scenarios()
+        return
     from loadtest.arguments import Arguments, options_of
     from loadtest.bench import bench, is_complete, report_text, say
     from loadtest.screen import watching
@@ -130,6 +113,15 @@ def command(flags: SettingFlags, target: str, peers: str, **given: Any) -> None:
     click.echo(report_text(report))
     if not is_complete(report):
         raise SystemExit(FAILED)
+
+
+def _show_scenarios() -> None:
+    from loadtest.workloads.scenario_files import list_scenarios
+
+    scenarios = list_scenarios()
+    width = max(map(len, scenarios))
+    for name, description in scenarios.items():
+        click.echo(f"{name:{width}}  {description}")
 
 
 def _need_loadtest(with_page: bool = False) -> None:
