@@ -1,8 +1,9 @@
 """Every figure that is claimed of a machine, in one go: `python -m loadtest.suite build/bench` (`make bench-engine`).
 
-Studies run one after the other, each a command of its own that writes ``NAME.json`` into the folder; in the end
-``results.md`` is made of what lies there, so one study may be repeated with ``--only``. A study whose peers are not
-installed leaves them out, or is left out, and says so. The machine must have nothing else to do.
+Studies run one after the other, each a command of its own that writes ``NAME.json`` (and those of `headway bench` a page,
+``NAME.html``) into the folder; in the end ``results.md`` is made of what lies there, so one study may be repeated with
+``--only``. A study whose peers are not installed leaves them out, or is left out, and says so. The machine must have
+nothing else to do.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def run(study: Study, folder: Path) -> bool:
         if done.returncode == 0:
             target.write_text(done.stdout)
         return done.returncode == 0
-    arguments = [*study.arguments, "--json", str(target)]
+    arguments = [*study.arguments, "--json", str(target), "--html", str(target.with_suffix(".html"))]
     if study.decodes is not None:
         workload = folder / f"{study.name}.workload.json"
         workload.write_text(json.dumps(equal_requests(study.decodes)))

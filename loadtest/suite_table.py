@@ -63,6 +63,8 @@ def to_markdown(folder: Path) -> str:
     if systems := list(_systems(benches)):
         head = ["| study | system | output tokens/s | first token, ms | per token, ms | end to end, ms | CPU seconds |"]
         parts.append("\n".join([*head, "|---|---|---|---|---|---|---|", *systems]))
+    if pages := sorted(path.stem for path in folder.glob("*.html")):
+        parts.append("Plots: " + ", ".join(f"[{name}]({name}.html)" for name in pages))
     return "\n\n".join(parts) + "\n"
 
 
