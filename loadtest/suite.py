@@ -1,8 +1,9 @@
 """Every figure that is claimed, in one go: `python -m loadtest.suite build/bench` (`make bench`, `make bench-engine`).
 
-Studies run one after the other, each a command of its own that writes ``NAME.json`` into the folder; in the end
-``results.md`` is made of what lies there, so one study may be repeated with ``--only``. A study whose peers are not
-installed leaves them out, or is left out, and says so. The machine must have nothing else to do.
+Studies run one after the other, each a command of its own that writes ``NAME.json`` (and, if of `headway bench`,
+``NAME.html``) into the folder; in the end ``results.md`` is made of what lies there, so one study may be repeated with
+``--only``. A study whose peers are not installed leaves them out, or is left out, and says so. The machine must have
+nothing else to do.
 """
 
 from __future__ import annotations

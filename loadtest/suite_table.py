@@ -38,6 +38,8 @@ def to_markdown(folder: Path) -> str:
     if systems := list(_systems(benches)):
         head = ["| study | system | output tokens/s | first token, ms | per token, ms | end to end, ms | CPU seconds |"]
         parts.append("\n".join([*head, "|---|---|---|---|---|---|---|", *systems]))
+    if pages := sorted(path.stem for path in folder.glob("*.html")):
+        parts.append("Plots: " + ", ".join(f"[{name}]({name}.html)" for name in pages))
     parts += [f"{report['title']}\n\n{report['table']}" for report in reports.values() if "table" in report]
     return "\n\n".join(parts) + "\n"
 

@@ -9,6 +9,9 @@ from loadtest.page.names import readable
 from loadtest.results.differences import differences
 from loadtest.results.documents import Document, PeerFigures, RunFigures, median_of
 
+BURST = "burst"
+"""Among the arrivals of a file."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Subject:
@@ -31,7 +34,7 @@ def subjects_of(documents: Mapping[str, Document]) -> list[Subject]:
     several = len(documents) > 1
     variants = _variants(documents)
     found = [
-        replace(subject, name=f"{subject.name} [{file}]" if several else subject.name)
+        replace(subject, name=f"{subject.name} [{readable(file)}]" if several else subject.name)
         for file, document in documents.items()
         for subject in _of_document(document, variants[file])
     ]
@@ -47,12 +50,14 @@ def _variants(documents: Mapping[str, Document]) -> dict[str, str]:
         if alike is None:
             kinds.append((file, document))
         names[file] = alike or file
-    return {file: f" [{kind}]" if len(kinds) > 1 else "" for file, kind in names.items()}
+    return {file: f" [{readable(kind)}]" if len(kinds) > 1 else "" for file, kind in names.items()}
 
 
 def _are_alike(one: Document, other: Document) -> bool:
-    """Whether they differ at most in their load."""
-    return {difference.what for difference in differences(one, other)} <= {"rate", "load", "arrivals", "num_clients"}
+    """Whether they differ at most in their load; all requests at once are one, too."""
+    has_burst = BURST in (one.arrivals, other.arrivals)
+    of_load = {"rate", "load", "num_clients", *(["arrivals"] if has_burst else [])}
+    return {difference.what for difference in differences(one, other)} <= of_load
 
 
 def _of_document(document: Document, variant: str) -> Iterator[Subject]:

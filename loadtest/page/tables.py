@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from loadtest.page.names import readable
+from loadtest.page.names import printable, readable
 from loadtest.page.subjects import Subject
 from loadtest.page.table import ABSENT, Table, names_in
 from loadtest.results.documents import Document, Goodput, RatioSpread, RequestRow, RunFigures
@@ -14,6 +14,20 @@ from loadtest.statistics import Summary, summarise
 
 WAITS = {key: LATENCIES[key] for key in ("ttft_seconds", "e2e_seconds", "queue_seconds")}
 """What is told of a tenant, and of a part of a mix."""
+OVERVIEW = (
+    "",
+    "completed",
+    "output tokens/s",
+    "slots used",
+    "goodput",
+    "CPU time",
+    "preemptions",
+    "cancelled",
+    "failed",
+    "lost",
+    "errors",
+)
+"""Columns of the first table, of which those that say something are shown."""
 
 
 def tables(subjects: Sequence[Subject], documents: Mapping[str, Document]) -> list[Table]:
@@ -29,12 +43,11 @@ def tables(subjects: Sequence[Subject], documents: Mapping[str, Document]) -> li
 
 
 def _overview(subjects: Sequence[Subject]) -> Table:
-    head = ("", "completed", "output tokens/s", "slots used", "goodput", "CPU time", "preemptions", "failed", "lost")
     rows = tuple(_overview_row(subject) for subject in subjects)
-    kept = [column for column in range(len(head)) if column < 3 or any(row[column] != ABSENT for row in rows)]
+    kept = [column for column in range(len(OVERVIEW)) if any(row[column] != ABSENT for row in rows)]
     return Table(
         "Figures",
-        tuple(head[column] for column in kept),
+        tuple(OVERVIEW[column] for column in kept),
         tuple(tuple(row[column] for column in kept) for row in rows),
         "Output tokens/s: the median of the runs, with the least and the greatest. All others: of the run with the"
         " median throughput.",
@@ -49,11 +62,21 @@ def _overview_row(subject: Subject) -> tuple[str, ...]:
         Readings(tuple(run.output_tokens_per_s for run in subject.runs)).show(THROUGHPUT.unit),
         _show(run.slot_utilisation, Unit.SHARE),
         _goodput(run.goodput),
-        ABSENT if run.total_cpu_seconds is None else f"{run.total_cpu_seconds:.1f} s",
+        _cpu_time(run),
         _show(run.num_preemptions, Unit.COUNT),
+        _show(run.num_cancelled or None, Unit.COUNT),
         _show(run.num_failed, Unit.COUNT),
         _show(run.num_lost, Unit.COUNT),
+        ", ".join(f"{number:,} × {printable(error)}" for error, number in run.errors.items()) or ABSENT,
     )
+
+
+def _cpu_time(run: RunFigures) -> str:
+    """By process, where there are several."""
+    if run.total_cpu_seconds is None:
+        return ABSENT
+    parts = ", ".join(f"{readable(name)} {seconds:.1f}" for name, seconds in run.cpu_seconds.items())
+    return f"{run.total_cpu_seconds:.1f} s" + (f" ({parts})" if len(run.cpu_seconds) > 1 else "")
 
 
 def _goodput(goodput: Goodput | None) -> str:
@@ -77,7 +100,7 @@ def _ratios(documents: Mapping[str, Document]) -> Table:
     rows = tuple(
         (what, f"{ratio.median:.2f}", f"{ratio.min:.2f} to {ratio.max:.2f}")
         for file, document in documents.items()
-        for what, ratio in _ratios_of(document, f" [{file}]" if len(documents) > 1 else "")
+        for what, ratio in _ratios_of(document, f" [{readable(file)}]" if len(documents) > 1 else "")
     )
     note = "Headway's figure over the peer's (of latencies, the means), round by round."
     return Table("Headway beside its peers", ("", "median", "least to greatest"), rows, note)

@@ -109,6 +109,8 @@ class RunFigures:
     num_cancelled: int | None = None
     num_failed: int | None = None
     num_lost: int | None = None
+    errors: Mapping[str, int] = field(default_factory=dict)
+    """How many requests failed with which."""
     cpu_seconds: Mapping[str, float] = field(default_factory=dict)
     step_seconds: Mapping[str, StepSummary | None] = field(default_factory=dict)
     requests: tuple[RequestRow, ...] = ()

@@ -10,7 +10,6 @@ from operator import attrgetter
 from typing import Protocol
 
 from loadtest.results.documents import Document, RunFigures
-from loadtest.statistics import Summary
 
 STATISTICS = ("mean", "p50", "p90", "p99")
 LATENCIES = {
@@ -159,11 +158,6 @@ FIGURES = (
     RunFigure("num_lost", "lost requests", Unit.COUNT, Better.LOWER),
     RunFigure("total_cpu_seconds", "CPU time", Unit.SECONDS, Better.LOWER),
 )
-
-
-def latency_of(run: RunFigures, key: str) -> Summary | None:
-    summary: Summary | None = getattr(run, key)
-    return summary
 
 
 def _readings(values: Iterable[float | None]) -> Readings | None:

@@ -98,6 +98,12 @@ def test_what_has_not_been_measured_is_not_there(table):
     )
 
 
+def test_the_pages_of_the_studies_are_linked(table, tmp_path):
+    assert "Plots" not in table(vllm=report())
+    (tmp_path / "vllm.html").touch()
+    assert table(vllm=report()).endswith("\n\nPlots: [vllm](vllm.html)\n")
+
+
 def test_equal_requests_have_no_beginning_in_common():
     requests = study.equal_requests(64)["requests"]
     assert len({request["prompt_ids"][0] for request in requests}) == 64

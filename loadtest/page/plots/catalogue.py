@@ -24,7 +24,8 @@ SEVERAL_LOADS = ("ttft_seconds", "tpot_seconds", "e2e_seconds")
 class Plot:
     title: str
     note: str
-    figure: Figure
+    figure: Figure | None
+    """None: its data are absent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,22 +40,13 @@ def drawn_plots(subjects: Sequence[Subject]) -> list[DrawnPlot]:
     with svg.style():
         return [
             DrawnPlot(plot.title, plot.note, svg.to_svg(plot.figure, f"plot-{number}", plot.title))
-            for number, plot in enumerate(plots(subjects))
+            for number, plot in enumerate((*_over_load(subjects), *_of_all(subjects), *_of_each(subjects)))
+            if plot.figure is not None
         ]
 
 
-def plots(subjects: Sequence[Subject]) -> Iterator[Plot]:
-    """To be drawn and saved within `svg.style`."""
-    for title, note, figure in (*_of_all(subjects), *_of_each(subjects)):
-        if figure is not None:
-            yield Plot(title, note, figure)
-
-
-Candidate = tuple[str, str, Figure | None]
-
-
-def _of_all(subjects: Sequence[Subject]) -> Iterator[Candidate]:
-    yield (
+def _over_load(subjects: Sequence[Subject]) -> Iterator[Plot]:
+    yield Plot(
         "Throughput against load",
         "Bars: least and greatest of the runs at a load. Dotted: with all requests at once.",
         loads.draw_throughput(subjects),
@@ -62,29 +54,47 @@ def _of_all(subjects: Sequence[Subject]) -> Iterator[Candidate]:
     for key in SEVERAL_LOADS:
         for statistic in ("mean", "p99"):
             name = LATENCIES[key]
-            title = f"{name.capitalize()} against load, {statistic}"
-            yield title, "", loads.draw_latency(subjects, key, statistic, name)
+            figure = loads.draw_latency(subjects, key, statistic, name)
+            yield Plot(f"{name.capitalize()} against load, {statistic}", "", figure)
+
+
+def _of_all(subjects: Sequence[Subject]) -> Iterator[Plot]:
     for key, name in REQUEST_TIMES.items():
-        yield name.capitalize(), "Share of requests that took no longer.", latencies.draw(subjects, key, name)
-    yield "Requests in the system", "Come and not ended, waiting or running.", requests.draw_in_system(subjects)
-    yield (
+        figure = latencies.draw(subjects, key, name)
+        yield Plot(name.capitalize(), "Share of requests that took no longer.", figure)
+    yield Plot(
+        "Requests in the system",
+        "Come and not ended, waiting or running.",
+        requests.draw_in_system(subjects),
+    )
+    yield Plot(
         "Step time by batch size",
         "Median up to the 90th percentile. Dotted: the least time in which this machine could do it.",
         steps.draw_step_times(subjects),
     )
-    yield (
+    yield Plot(
         "Slots used",
         "Of the batch's slots over all steps, those that computed something.",
         steps.draw_slots(subjects),
     )
 
 
-def _of_each(subjects: Sequence[Subject]) -> Iterator[Candidate]:
-    for subject in subjects:
-        of = "" if len([s for s in subjects if s.shown.timeline or s.shown.requests]) == 1 else f", {subject.name}"
-        yield f"Batch composition{of}", "Tokens of each step of the engine.", timelines.draw_composition(subject)
-        yield f"Running and waiting{of}", "Sequences, as the engine knows them.", timelines.draw_queue(subject)
-        yield (
+def _of_each(subjects: Sequence[Subject]) -> Iterator[Plot]:
+    """What cannot be laid over one another."""
+    detailed = [subject for subject in subjects if subject.shown.timeline or subject.shown.requests]
+    for subject in detailed:
+        of = f", {subject.name}" if len(detailed) > 1 else ""
+        yield Plot(
+            f"Batch composition{of}",
+            "Tokens of each step of the engine.",
+            timelines.draw_composition(subject),
+        )
+        yield Plot(
+            f"Running and waiting{of}",
+            "Sequences that run, and requests that are due and do not run yet.",
+            timelines.draw_queue(subject),
+        )
+        yield Plot(
             f"Service of tenants{of}",
             "Prompt and output tokens that each tenant had got, over its weight.",
             requests.draw_service(subject),

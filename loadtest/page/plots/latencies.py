@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import PercentFormatter
+from matplotlib.ticker import NullFormatter, PercentFormatter
 
 from loadtest.page import svg
 from loadtest.page.subjects import Subject
@@ -62,6 +62,8 @@ def _draw_line(axes: Axes, subject: Subject, ordered: np.ndarray) -> None:
 def _set_axis(axes: Axes, values: np.ndarray) -> None:
     positive = values[values > 0]
     if positive.size and values.max() > LONG_TAIL * np.median(positive) and np.median(values) > 0:
-        axes.set_xscale("log")
+        axes.set_xscale("log", nonpositive="clip")
+        axes.xaxis.set_major_formatter("{x:g}")  # matplotlib's own is in the language of formulas, which is off
+        axes.xaxis.set_minor_formatter(NullFormatter())
     else:
         axes.set_xlim(left=0)

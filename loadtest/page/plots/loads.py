@@ -31,9 +31,10 @@ class Point:
 def draw_throughput(subjects: Sequence[Subject]) -> Figure | None:
     """With what each system gave when all requests came at once, as a level that it cannot pass for long."""
     figure = _draw(subjects, lambda run: run.output_tokens_per_s, "output tokens per second")
-    for number, system in enumerate(_systems(subjects) if figure is not None and _has_rates(subjects) else ()):
-        at_once = [run.output_tokens_per_s for run in _bursts(system, subjects)]
-        if figure is not None and at_once:
+    if figure is None or not _has_rates(subjects):
+        return figure
+    for number, system in enumerate(_systems(subjects)):
+        if at_once := [run.output_tokens_per_s for run in _bursts(system, subjects)]:
             level = Readings(tuple(at_once)).median
             figure.axes[0].axhline(level, color=svg.colour(number), linewidth=0.9, linestyle=(0, (1, 3)))
     return figure

@@ -44,7 +44,7 @@ def draw_composition(subject: Subject) -> Figure | None:
 
 
 def draw_queue(subject: Subject) -> Figure | None:
-    """Sequences that run and those that wait, as the engine knows them."""
+    """Sequences that run, and requests that are due and do not run yet, where that is known."""
     timeline = subject.shown.timeline
     if timeline is None or not timeline.seconds:
         return None

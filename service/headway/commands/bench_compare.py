@@ -10,7 +10,7 @@ import click
 from headway.commands.statuses import FAILED
 from headway.core.errors import HeadwayError
 
-REPORT = click.Path(exists=True, dir_okay=False, path_type=Path)
+REPORT = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.command("compare", short_help="Compare a report with an earlier one.")

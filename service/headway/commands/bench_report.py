@@ -9,7 +9,7 @@ import click
 
 from headway.core.errors import HeadwayError
 
-REPORTS = click.Path(exists=True, dir_okay=False, path_type=Path)
+REPORTS = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.command("report", short_help="Show reports as a page with tables and plots.")

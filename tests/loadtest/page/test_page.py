@@ -135,6 +135,27 @@ def test_systems_that_were_not_run_alike_are_different_lines_over_load(render):
     assert {"headway [a]", "headway [c]"} <= set(page.plots["Throughput against load"])
 
 
+def test_bursty_arrivals_are_not_one_line_with_others_of_the_same_rate(render):
+    def at(rate: float, arrivals: str):
+        return report(run(rate=rate), rate=rate, arrivals=arrivals)
+
+    page = render(a=at(1.0, "poisson"), b=at(2.0, "poisson"), c=at(1.0, "gamma"), d=at(2.0, "gamma"))
+    assert {"headway [a]", "headway [c]"} <= set(page.plots["Throughput against load"])
+
+
+def test_what_went_wrong_is_told_and_what_did_not_takes_no_room(render):
+    wrong = run(num_completed=5, num_cancelled=1, num_failed=2, num_lost=0, errors={"timed out": 2})
+    page = render(report(wrong, num_cancelled=1))
+    assert page.rows["headway"][-4:] == ["1", "2", "0", "2 × timed out"]
+    assert {"cancelled", "errors"} <= set(page.words)
+    assert not {"cancelled", "errors", "goodput"} & set(render(report()).words)
+
+
+def test_several_processes_are_told_apart(render):
+    page = render(report(run(cpu_seconds={"engine": 2.0, "worker": 0.5})))
+    assert "2.5 s (engine 2.0, worker 0.5)" in page.rows["headway"]
+
+
 def test_loads_that_the_capacity_decided_are_told_apart(render):
     own = {"output_tokens_per_s": {"median": 1.1, "min": 1.0, "max": 1.2}}
     at_once = {"runs": [run(60)], "ratios": {"output_tokens_per_s": {"median": 1.2, "min": 1.2, "max": 1.2}}}
@@ -190,6 +211,13 @@ def test_dark_and_light_follow_the_reader_and_paper_is_light(render):
 def test_the_style_of_a_plot_stays_its_own(render):
     """Matplotlib brings a rule for all elements, which would be the whole page's."""
     assert render(everything()).text.count("<style") == 1
+
+
+def test_powers_of_ten_on_an_axis_can_be_read(render):
+    tail = [request(ttft_seconds=seconds) for seconds in (0.01, 0.01, 0.02, 30.0)]
+    texts = render(report(run(requests=tail))).plots["Time to first token"]
+    assert {"0.01", "0.1", "1", "10"} <= set(texts)
+    assert not any("$" in text for text in texts)
 
 
 def test_the_texts_of_plots_are_texts(render):

@@ -112,14 +112,20 @@ def test_a_closed_loop_is_loaded_by_its_clients():
     assert lines(figure)["headway"].tolist() == [[1, 10], [4, 40]]
 
 
-def test_what_a_system_gives_when_all_come_at_once_is_a_level_and_a_closed_loop_is_not():
-    def levels(*contents: Report) -> list[float]:
-        lines = loads.draw_throughput(subjects(*contents)).axes[0].lines
-        return [line.get_ydata()[0] for line in lines if line.get_linestyle() != "-" and len(line.get_xdata()) == 2]
-
+def levels(*contents: Report) -> dict[float, str]:
+    """Colours of the level lines, beside three runs at rates of their own."""
     offered = [report(run(t, rate=t / 50), arrivals="poisson", rate=t / 50) for t in (50.0, 90.0, 95.0)]
-    assert levels(*offered, report(run(100))) == [100]
-    assert levels(*offered, report(run(100), arrivals="closed", num_clients=8)) == []
+    figure = loads.draw_throughput(subjects(*offered, *contents))
+    flat = [line for line in figure.axes[0].lines if list(line.get_xdata()) == [0, 1]]
+    return {line.get_ydata()[0]: line.get_color() for line in flat}
+
+
+def test_what_a_system_gives_when_all_come_at_once_is_a_level_of_its_colour():
+    assert levels(report(run(100))) == {100: svg.colour(0)}
+
+
+def test_a_closed_loop_beside_rates_is_no_level():
+    assert levels(report(run(100), arrivals="closed", num_clients=8)) == {}
 
 
 def test_a_point_is_the_median_of_the_runs_at_its_load():
