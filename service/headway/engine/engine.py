@@ -146,8 +146,9 @@ class Engine:
         result = self._runner.run(plan)
         self._end_failed(result, now)
         result = self._read(result, now)
-        finished_at = now + self._clock() - started
-        self._deliver(self._scheduler.update(plan, result, finished_at), finished_at)
+        seconds = self._clock() - started
+        finished_at = now + seconds
+        self._deliver(self._scheduler.update(plan, replace(result, seconds=seconds), finished_at), finished_at)
         return self.report(replace(stats, seconds=self._clock() - started))
 
     def report(self, step: StepStats | None = None) -> StepReport:
@@ -254,4 +255,6 @@ def _measure(plan: StepPlan, schedule_seconds: float) -> StepStats:
         num_prefill_tokens=num_prefill_tokens,
         num_decode_tokens=plan.num_tokens - num_prefill_tokens,
         num_sequences=len(plan.chunks),
+        prefill_budget=plan.prefill_budget,
+        predicted_seconds=plan.predicted_seconds,
     )
