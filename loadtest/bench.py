@@ -53,10 +53,10 @@ from loadtest.machine import describe_machine
 from loadtest.peers.catalogue import Opponent, Peer
 from loadtest.peers.process import open_peer
 from loadtest.report import floor_text, to_text
-from loadtest.requests import DEFAULT_WORKLOAD, Request, load_workload
-from loadtest.systems import Say, System, check_target, open_target
-from loadtest.targets import Target
+from loadtest.targets.systems import Say, System, check_target, open_target
+from loadtest.targets.target import Target
 from loadtest.turns import HEADWAY, Measured, Run, Schedule, Turns
+from loadtest.workloads.requests import DEFAULT_WORKLOAD, Request, load_workload
 
 WARM_UP = (Request(tuple(range(3, 19)), num_output_tokens=4, gap=0.0),) * 4
 """Enough for what is set up on first use: threads, allocations, the log's first writes."""

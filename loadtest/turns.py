@@ -14,8 +14,8 @@ from typing import Any
 
 from loadtest.errors import BenchError
 from loadtest.report import build_report
-from loadtest.requests import Arrivals, Request, arrival_times
-from loadtest.systems import Say, System
+from loadtest.targets.systems import Say, System
+from loadtest.workloads.requests import Arrivals, Request, arrival_times
 
 HEADWAY = "headway"
 """The target's name among the systems."""

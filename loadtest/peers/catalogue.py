@@ -19,7 +19,7 @@ from pathlib import Path
 
 from loadtest.errors import BenchError
 from loadtest.peers.install import peer_python
-from loadtest.targets import Target
+from loadtest.targets.target import Target
 
 
 class Weights(Enum):

@@ -22,7 +22,7 @@ from loadtest.peers.catalogue import Peer, Weights
 from loadtest.peers.install import peer_python
 from loadtest.peers.protocol import Answer, Task, TaskRequest, Times
 from loadtest.recording import Recording, StepLog, Timeline
-from loadtest.requests import Request
+from loadtest.workloads.requests import Request
 
 STOP_SECONDS = 5.0
 """From the end of its input to SIGKILL."""

@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 
 from headway.commands.bench import command
 from loadtest.bench import mean_context_tokens
-from loadtest.requests import Request
+from loadtest.workloads.requests import Request
 
 SUMMARIES = ("ttft_seconds", "tpot_seconds", "e2e_seconds", "prefill_step_seconds")
 

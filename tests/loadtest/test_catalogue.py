@@ -2,7 +2,7 @@ import pytest
 
 from loadtest.errors import BenchError
 from loadtest.peers.catalogue import FORMS, Weights, parse_opponent
-from loadtest.targets import Target
+from loadtest.targets.target import Target
 
 
 @pytest.mark.parametrize(

@@ -72,8 +72,8 @@ def command(
     try:
         from loadtest.bench import BenchOptions, bench, is_complete, report_text, say
         from loadtest.peers.catalogue import parse_opponent
-        from loadtest.requests import DEFAULT_WORKLOAD, Arrivals
-        from loadtest.targets import Target
+        from loadtest.workloads.requests import DEFAULT_WORKLOAD, Arrivals
+        from loadtest.targets.target import Target
         from loadtest.turns import DEFAULT_LOAD, Schedule
     except ModuleNotFoundError as missing:
         raise HeadwayError(f"{missing.name} is not installed; run: pip install 'headway[bench]'") from missing

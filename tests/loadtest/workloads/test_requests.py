@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from loadtest.requests import DEFAULT_WORKLOAD, Arrivals, Request, WorkloadError, arrival_times, load_workload
+from loadtest.workloads.requests import DEFAULT_WORKLOAD, Arrivals, Request, WorkloadError, arrival_times, load_workload
 
 
 def request(gap=1.0):

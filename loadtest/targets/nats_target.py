@@ -22,8 +22,8 @@ from headway.settings import Settings
 from loadtest.child import Child
 from loadtest.machine import CpuClock
 from loadtest.recording import Recording, Timeline
-from loadtest.requests import Request
-from loadtest.role_child import Ask, StartQueue, StartWorker, open_role
+from loadtest.targets.role_child import Ask, StartQueue, StartWorker, open_role
+from loadtest.workloads.requests import Request
 
 TENANT = "loadtest"
 ANY_PORT = "127.0.0.1:0"

@@ -1,6 +1,6 @@
 """A queue or a worker in a process of its own, as in a cluster, that also tells what its engine did.
 
-python -m loadtest.role_child     asked by `loadtest.nats_target` over its standard input
+python -m loadtest.targets.role_child     asked by `loadtest.targets.nats_target` over its standard input
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Ask(Enum):
 @contextmanager
 def open_role(start: StartQueue | StartWorker, say: Callable[[str], None]) -> Iterator[tuple[Child, Any]]:
     """The child, and a queue's lease address or the process id of a worker's engine. Raises `BenchError`."""
-    child = Child("loadtest.role_child", say)
+    child = Child("loadtest.targets.role_child", say)
     try:
         yield child, child.ask(start)
     finally:

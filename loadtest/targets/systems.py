@@ -12,11 +12,11 @@ from typing import Protocol
 
 from headway.broker.embedded import find_nats_server
 from headway.settings import Settings
-from loadtest.engine_child import open_engine
-from loadtest.nats_target import open_path
 from loadtest.recording import Recording
-from loadtest.requests import Request
-from loadtest.targets import Target
+from loadtest.targets.engine_child import open_engine
+from loadtest.targets.nats_target import open_path
+from loadtest.targets.target import Target
+from loadtest.workloads.requests import Request
 
 Say = Callable[[str], None]
 

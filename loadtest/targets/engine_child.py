@@ -16,7 +16,7 @@ from headway.engine.config import EngineConfig
 from headway.engine.process import child_environment
 from loadtest.child import Child, asked
 from loadtest.recording import Recording
-from loadtest.requests import Request
+from loadtest.workloads.requests import Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class EngineAlone:
 @contextmanager
 def open_engine(engine: EngineConfig, scheduler: SchedulerConfig, say: Callable[[str], None]) -> Iterator[EngineAlone]:
     """Loaded when this returns. Raises `BenchError`."""
-    child = Child("loadtest.engine_child", say, child_environment(engine))
+    child = Child("loadtest.targets.engine_child", say, child_environment(engine))
     try:
         child.ask((engine, scheduler))
         yield EngineAlone(child)
@@ -51,7 +51,7 @@ def main() -> None:
     with asked() as questions:
         engine_config, scheduling = questions.next()
         from headway.engine.build import build_engine  # takes seconds
-        from loadtest.engine_target import run_on_engine
+        from loadtest.targets.engine_target import run_on_engine
 
         engine = build_engine(engine_config, scheduling, questions.stage)
         engine.rehearse()

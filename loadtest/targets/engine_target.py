@@ -12,7 +12,7 @@ from headway.engine.engine import Engine
 from headway.engine.messages import StepReport, Submit
 from loadtest.machine import CpuClock
 from loadtest.recording import Recording, StepLog, Timeline
-from loadtest.requests import Request
+from loadtest.workloads.requests import Request
 
 TENANT = "loadtest"
 
