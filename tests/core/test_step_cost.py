@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headway.core.scheduler import SchedulerConfig
 from headway.core.step_cost import NUM_STEPS_KNOWN, StepCostModel, StepWork, num_pairs
-from tests.core.timed_engine import Machine
+from tests.core.timed_engine import Machine, TimedEngine
 
 machines = st.builds(
     Machine,
@@ -20,6 +21,15 @@ machines = st.builds(
     context=st.floats(0, 1e-6),
     pair=st.floats(0, 1e-6),
 )
+
+
+TRUE_SECONDS = Machine.token * 128 + Machine.pair * num_pairs(1000, 128)
+
+
+def scaled(machine: Machine, factor: float) -> Machine:
+    engine = TimedEngine(SchedulerConfig(), machine)
+    engine.slow_down(factor)
+    return engine.machine
 
 
 def any_work(draw: random.Random, kind: str = "any") -> StepWork:
@@ -71,7 +81,7 @@ def test_noise_does_not_bend_it(noise):
 
 def test_it_follows_a_machine_that_becomes_slower_within_a_few_dozen_steps():
     model = learn(Machine(), 300, noise=0.1)
-    slower = Machine(step=0.024, token=0.0024, decode=0.0032, context=16e-7, pair=8e-7)
+    slower = scaled(Machine(), 4.0)
     teach(model, slower, 30, noise=0.1)
     assert mean_error(model, slower) < 0.2
 
@@ -98,6 +108,34 @@ def test_long_decoding_does_not_wear_away_what_is_known_about_prompts():
     known = model.num_tokens_within(0.05, start=1000)
     teach(model, Machine(), 3000, noise=0.1, kind="decode")
     assert model.num_tokens_within(0.05, start=1000) == pytest.approx(known, rel=0.2)
+
+
+@pytest.mark.parametrize("factor", [0.5, 4.0])
+def test_prompts_are_known_to_be_dearer_once_decoding_has_become_so(factor):
+    model = learn(Machine(), 200, noise=0.1)
+    known = model.num_tokens_within(0.05, start=1000)
+    teach(model, scaled(Machine(), factor), 500, noise=0.1, kind="decode")
+    assert model.num_tokens_within(0.05, start=1000) == pytest.approx(known / factor, rel=0.5)
+
+
+def test_it_follows_a_cost_that_changes_alone():
+    model = learn(Machine(), 1000)
+    changed = Machine(token=5 * Machine.token)
+    teach(model, changed, 200)
+    assert mean_error(model, changed) < 0.1
+
+
+def test_prompts_are_known_by_many_steps_even_where_they_are_rare():
+    """One noisy step must not decide, however long ago the one before it was."""
+    model = learn(Machine(), 200)
+    draw = random.Random(5)
+    errors = []
+    for number in range(1500):
+        work = any_work(draw, "prefill" if number % 50 == 0 else "decode")
+        model.observe(work, Machine().seconds(work) * draw.gauss(1.0, 0.25))
+        if number > 500:
+            errors.append(abs(model.seconds_of_tokens(1000, 128) / TRUE_SECONDS - 1))
+    assert sum(errors) / len(errors) < 0.1
 
 
 def test_the_end_of_a_long_prompt_is_known_to_be_dearer_than_its_beginning():

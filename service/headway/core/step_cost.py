@@ -6,16 +6,16 @@
 ``c`` that of a decoding sequence, ``d`` the reading of one key and value, ``e`` one pair of a prompt token and a token
 before it in attention: what makes the end of a long prompt dearer than its beginning.
 
-The coefficients are the non-negative least squares over past steps, of *relative* errors: each step counts as
-x·θ / seconds = 1. A step that took a hundred times as long (the process was stopped) then pulls no harder than any
-other, since whatever it divides by its seconds is small. Steps with prompt tokens and steps without fade apart, each by
-`FADE` with every new one of its kind: an hour of decoding must not wear away what is known about prompts. The minimum
-is followed by a few sweeps of coordinate descent per step from where it was, which needs no inverse, cannot blow up
-where steps have been too alike to tell coefficients apart, and leaves those where they were.
+The coefficients are the non-negative least squares over past steps, of *relative* errors, so that short steps count as
+much as long ones. A step counts as `LARGEST_SURPRISE` times as long as predicted at the most: one in which the process
+was stopped is soon forgotten. Steps with prompt tokens and steps without fade apart, each by `FADE` with every new one
+of its kind: an hour of decoding must not wear away what is known about prompts. The minimum is followed by a few
+sweeps of coordinate descent per step from where it was, which needs no inverse, cannot blow up where steps have been
+too alike to tell coefficients apart, and leaves those where they were.
 
-What slows the whole machine (neighbours, heat) shows within a few steps in `_pace`, the ratio of real to predicted
-time lately, long before the coefficients have followed. It also takes out the bias of relative errors, which fit
-somewhat low under noise.
+What slows the whole machine (neighbours, heat) changes all costs alike, also those of which no step tells now. The
+mean surprise of the last few steps, the *pace*, is part of every prediction at once. Once it is more than noise
+(`LARGEST_PACE`) everything known is rescaled by it, so that prompts are known to be dearer when decoding has become so.
 
 Plain Python on five numbers: some 40 µs per step.
 """
@@ -32,12 +32,16 @@ FADE = 0.98
 """What a step still counts after another of its kind: the last 50 or so decide."""
 PACE_SHARE = 0.125
 """Of the newest step in the pace."""
+LARGEST_PACE = 1.25
+"""Or its inverse: beyond it, all that is known is rescaled."""
 LARGEST_SURPRISE = 3.0
 """A step counts as at most so many times as long, or as short, as predicted. A machine that really became slower is
 followed all the same, as each step's prediction starts from the one before."""
 NUM_STEPS_KNOWN = 4
 """Steps with prompt tokens, and steps with decodes, from which on there are predictions."""
 NUM_SWEEPS = 6
+LEAST_SECONDS, MOST_SECONDS = 1e-9, 1e9
+"""A step that says otherwise teaches nothing; a clock may have been set."""
 
 _NUM_COSTS = 5
 _TOKEN, _DECODE, _CONTEXT, _PAIR, _STEP = range(_NUM_COSTS)
@@ -91,14 +95,16 @@ class StepCostModel:
         return min(self._num_with_decodes, self._num_with_prefill) >= NUM_STEPS_KNOWN
 
     def observe(self, work: StepWork, seconds: float) -> None:
-        """Learn from a step. What no step can take (0, less, infinity, NaN) teaches nothing."""
-        if not 0.0 < seconds < math.inf:
+        """Learn from a step."""
+        if not LEAST_SECONDS <= seconds <= MOST_SECONDS:
             return
         features = _features(work)
-        if self.is_known:
-            seconds = self._believe(seconds, _dot(features, self._costs))
+        scale = seconds
+        if self.is_known and _dot(features, self._costs) > LEAST_SECONDS:
+            seconds = self._believe(features, seconds)
+            scale = _dot(features, self._costs)
         evidence = self._prefilling if work.num_prefill_tokens else self._decoding
-        evidence.add([feature / seconds for feature in features])
+        evidence.add([feature / scale for feature in features], seconds / scale)
         self._num_with_prefill += work.num_prefill_tokens > 0
         self._num_with_decodes += work.num_decodes > 0
         self._fit()
@@ -124,14 +130,22 @@ class StepCostModel:
         pairs = num_pairs(start, num_tokens)
         return self._pace * (self._costs[_TOKEN] * num_tokens + self._costs[_PAIR] * pairs)
 
-    def _believe(self, seconds: float, predicted: float) -> float:
-        """The step's time as it counts; moves the pace."""
+    def _believe(self, features: Sequence[float], seconds: float) -> float:
+        """The step's time as it counts. Moves the pace."""
+        predicted = _dot(features, self._costs)
         expected = self._pace * predicted
-        if expected <= 0.0:
-            return seconds
         believed = min(max(seconds, expected / LARGEST_SURPRISE), expected * LARGEST_SURPRISE)
         self._pace += PACE_SHARE * (believed / predicted - self._pace)
+        if not 1.0 / LARGEST_PACE <= self._pace <= LARGEST_PACE:
+            self._rescale(self._pace)
+            self._pace = 1.0
         return believed
+
+    def _rescale(self, ratio: float) -> None:
+        """As if every step so far had taken ``ratio`` times as long."""
+        self._costs = [ratio * cost for cost in self._costs]
+        self._decoding.rescale(ratio)
+        self._prefilling.rescale(ratio)
 
     def _fit(self) -> None:
         matrix = [
@@ -154,11 +168,16 @@ class _Evidence:
         self.products = [[0.0] * _NUM_COSTS for _ in range(_NUM_COSTS)]
         self.sums = [0.0] * _NUM_COSTS
 
-    def add(self, row: Sequence[float]) -> None:
-        """One equation row · θ = 1."""
+    def add(self, row: Sequence[float], ratio: float) -> None:
+        """One equation row · θ = ratio, both sides over what the step was to take."""
         for products, feature in zip(self.products, row, strict=True):
             products[:] = [FADE * product + feature * other for product, other in zip(products, row, strict=True)]
-        self.sums = [FADE * total + feature for total, feature in zip(self.sums, row, strict=True)]
+        self.sums = [FADE * total + ratio * feature for total, feature in zip(self.sums, row, strict=True)]
+
+    def rescale(self, ratio: float) -> None:
+        for products in self.products:
+            products[:] = [product / (ratio * ratio) for product in products]
+        self.sums = [total / ratio for total in self.sums]
 
 
 def _features(work: StepWork) -> list[float]:

@@ -19,6 +19,8 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
+import msgspec
+
 from headway.core.batch import SampledToken, StepOutcome, StepPlan, StepResult
 from headway.core.errors import JobRejected
 from headway.core.job import FinishReason, JobKey
@@ -130,6 +132,14 @@ class Engine:
         self._scheduler.withdraw(job.sequence)
         self._forget(job)
         self._outputs.append(job.end(None, is_delivered=False))
+
+    def use_scheduler(self, scheduler: Scheduler, max_num_seqs: int) -> None:
+        """Form batches with this one from now on, over the same pages; for load tests, which compare settings without
+        loading the model again. Raises ``RuntimeError`` if there is work."""
+        if self._scheduler.has_work or self._arrivals:
+            raise RuntimeError("the engine has work")
+        self._scheduler = scheduler
+        self.ready = msgspec.structs.replace(self.ready, max_num_seqs=max_num_seqs)
 
     def rehearse(self) -> None:
         """Compute something that no job asks for, before the first step. Raises `EngineError` if that fails."""
