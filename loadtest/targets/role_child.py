@@ -6,6 +6,7 @@ python -m loadtest.targets.role_child     asked by `loadtest.targets.nats_target
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -35,7 +36,7 @@ class Ask(Enum):
     BEGIN = auto()
     """Write down what the engine reports from now on."""
     STEPS = auto()
-    """What it has reported since: a `StepLog`."""
+    """What it has reported since: a `StepLog`, with times of CLOCK_MONOTONIC."""
 
 
 @contextmanager
@@ -68,7 +69,7 @@ async def _serve_worker(start: StartWorker, questions: Questions) -> None:
         if question is Ask.STEPS:
             return log
         log = StepLog(first=worker.stats)
-        worker.on_report = log.add
+        worker.on_report = lambda report: log.add(report, time.monotonic())
         return None
 
     try:
