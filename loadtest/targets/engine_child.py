@@ -10,6 +10,7 @@ import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from headway.core.scheduler_config import SchedulerConfig
 from headway.engine.config import EngineConfig
@@ -20,12 +21,24 @@ from loadtest.recording import Recording
 from loadtest.workloads.plan import Plan
 from loadtest.workloads.requests import Request
 
+if TYPE_CHECKING:
+    from headway.engine.engine import Engine  # imports torch, which takes seconds
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, slots=True)
 class _Run:
     requests: Sequence[Request]
     plan: Plan
     is_watched: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    function: Callable[..., Any]
+    arguments: tuple[object, ...]
 
 
 class EngineAlone:
@@ -38,6 +51,15 @@ class EngineAlone:
     def run(self, requests: Sequence[Request], plan: Plan) -> Recording:
         recording: Recording = self._child.ask(_Run(requests, plan, self._is_watched))
         return recording
+
+    def call(self, function: Callable[Concatenate[Engine, P], T], *arguments: P.args, **_: P.kwargs) -> T:
+        """What a function of a module says of the engine, in its process. Raises `BenchError`."""
+        answer: T = self._child.ask(_Call(function, arguments))
+        return answer
+
+    def reschedule(self, scheduler: SchedulerConfig) -> SchedulerConfig:
+        """Form batches so from now on; the settings with the device's defaults. The model stays loaded."""
+        return self.call(_reschedule, scheduler)
 
 
 @contextmanager
@@ -65,6 +87,15 @@ def main() -> None:
         gc.freeze()  # as a worker's engine does
         questions.answer(engine.ready)
         while True:
-            run: _Run = questions.next()
-            watch = questions.note if run.is_watched else nobody
-            questions.answer(run_on_engine(engine, run.requests, run.plan, watch=watch))
+            match questions.next():
+                case _Call(function, arguments):
+                    questions.answer(function(engine, *arguments))
+                case _Run(requests, plan, is_watched):
+                    watch = questions.note if is_watched else nobody
+                    questions.answer(run_on_engine(engine, requests, plan, watch=watch))
+
+
+def _reschedule(engine: Engine, scheduler: SchedulerConfig) -> SchedulerConfig:
+    from headway.engine.build import reschedule
+
+    return reschedule(engine, scheduler)

@@ -170,6 +170,17 @@ def test_it_predicts_nothing_before_it_has_seen_steps_of_both_kinds():
         assert model.is_known == (work.num_prefill_tokens > 0)
 
 
+@pytest.mark.parametrize("seconds", [0.0, -1.0, math.nan, math.inf, 1e-300, 1e300])
+def test_what_no_step_can_take_teaches_nothing(seconds):
+    draw = random.Random(4)
+    model = StepCostModel()
+    for _ in range(10):
+        model.observe(any_work(draw), seconds)
+    assert not model.is_known
+    teach(model, Machine(), 50)
+    assert mean_error(model, Machine()) < 0.1
+
+
 counts = st.one_of(st.just(0), st.integers(1, 10_000_000))
 works = st.builds(StepWork, counts, counts, counts, counts)
 times = st.one_of(st.floats(allow_nan=True, allow_infinity=True), st.floats(1e-300, 1e300))
