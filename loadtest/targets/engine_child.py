@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from headway.core.scheduler_config import SchedulerConfig
 from headway.engine.config import EngineConfig
+from headway.engine.messages import Ready
 from headway.engine.process import child_environment
 from loadtest.child import Child, asked
 from loadtest.progress import Watch, nobody
@@ -44,7 +45,8 @@ class _Call:
 class EngineAlone:
     """The parent's side."""
 
-    def __init__(self, child: Child, is_watched: bool) -> None:
+    def __init__(self, child: Child, ready: Ready, is_watched: bool) -> None:
+        self.ready = ready
         self._child = child
         self._is_watched = is_watched
 
@@ -69,8 +71,8 @@ def open_engine(
     """Loaded when this returns. Raises `BenchError`."""
     child = Child("loadtest.targets.engine_child", say, child_environment(engine), watch)
     try:
-        child.ask((engine, scheduler))
-        yield EngineAlone(child, watch is not nobody)
+        ready: Ready = child.ask((engine, scheduler))
+        yield EngineAlone(child, ready, watch is not nobody)
     finally:
         child.close()
 

@@ -39,10 +39,10 @@ class Knobs:
         return {name: value for name, value in named.items() if value is not None}
 
     def __str__(self) -> str:
-        paced = "" if self.tpot_target is None else f", paced at {self.tpot_target:g} s"
-        return (
-            f"{self.max_num_seqs} sequences, {self.max_num_batched_tokens} tokens, chunks of {self.max_prefill_chunk}{paced}"
+        text = (
+            f"{self.max_num_seqs} sequences, {self.max_num_batched_tokens} tokens, chunks of {self.max_prefill_chunk}"
         )
+        return text if self.tpot_target is None else f"{text}, paced at {self.tpot_target:g} s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,10 @@ class Goal:
     ttft_seconds: float | None = None
     """From when a request is sent, with as many others in the batch as it holds; None: it may take what it takes."""
     share: float = 0.9
+
+    def __str__(self) -> str:
+        ttft = "" if self.ttft_seconds is None else f" and TTFT ≤ {self.ttft_seconds:g} s"
+        return f"TPOT ≤ {self.tpot_seconds:g} s{ttft} for {self.share:.0%} of the requests"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ batch is never empty and nobody queues: throughput is the most that this batch g
 that of the prompt's way through the engine. Requests come from the workload, over and over.
 
 A batch that starts with all its requests at once would go on in step: all prompts, then all decodes. So of the first
-requests each asks for a random part of its tokens only, as if it had begun before: the batch is mixed from the start. What is
-measured begins when all of these have their first token. What is open at the end is cancelled.
+requests each asks for a random part of its tokens only, as if it had begun before: the batch is mixed from the start.
+What is measured begins when all of these have their first token. What is open at the end is cancelled.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from dataclasses import dataclass, field, replace
 from itertools import cycle
 from typing import TYPE_CHECKING
 
-from headway.core.job import JobKey
+from headway.core.job import FinishReason, JobKey
 from headway.core.scheduler_config import SchedulerConfig
 from headway.core.stats import StepStats
 from headway.engine.messages import Cancel, StepReport, Submit
+from loadtest.errors import BenchError
 from loadtest.statistics import percentile
 from loadtest.tuning.knobs import Goal, Run
 from loadtest.workloads.requests import Request
@@ -35,6 +36,8 @@ LEAST_GAPS = 8
 LEAST_COUNTED = 8
 """Requests that a run measures at least, unless it takes `MOST_TIMES` as long as planned."""
 MOST_TIMES = 3.0
+MOST_WARM_UP_TIMES = 5.0
+"""As long as a run is planned, at the most, all first tokens are waited for."""
 
 
 @dataclass(slots=True)
@@ -110,6 +113,7 @@ class Stress:
         self._num_sent = 0
         self._num_waited_for = num_clients
         self._window = _Window()
+        self._begun_at = clock()
 
     def run(self, goal: Goal, seconds: float) -> Run:
         num_preemptions = -self._engine.report().scheduler.num_preemptions_total
@@ -117,6 +121,8 @@ class Stress:
             self._send()
         while not self._is_over(seconds):
             self._note(self._engine.step(self._clock()))
+            if self._window.started_at is None and self._is_warm(seconds):
+                self._open_window()
         num_preemptions += self._engine.report().scheduler.num_preemptions_total
         ended_at = self._clock()
         self._stop()
@@ -138,22 +144,28 @@ class Stress:
         self._engine.submit(Submit(key, request.sampling, request.prompt_token_ids, None), now)
 
     def _note(self, report: StepReport) -> None:
-        now, window = self._clock(), self._window
-        is_measured = window.started_at is not None
+        now = self._clock()
+        if report.step is not None and self._window.started_at is not None:
+            self._window.steps.append(report.step)
         for output in report.outputs:
-            client = self._clients[output.key]
-            self._receive(client, len(output.token_ids), now)
-            if output.finish_reason is not None:
-                del self._clients[output.key]
-                self._send()
-        if is_measured and report.step is not None:
-            window.steps.append(report.step)
-        if not is_measured and not self._num_waited_for:
-            window.started_at = now
-            for client in self._clients.values():
-                if client.first_token_at is not None:
-                    client.counted_from = now
-                    window.clients.append(client)
+            self._receive(self._clients[output.key], len(output.token_ids), now)
+            if output.finish_reason is None:
+                continue
+            del self._clients[output.key]
+            if output.finish_reason is not FinishReason.LENGTH:
+                reason = output.error.message if output.error else output.finish_reason
+                raise BenchError(f"a request of the workload cannot be run: {reason}")
+            self._send()
+
+    def _is_warm(self, seconds: float) -> bool:
+        return not self._num_waited_for or self._clock() - self._begun_at > MOST_WARM_UP_TIMES * seconds
+
+    def _open_window(self) -> None:
+        now = self._window.started_at = self._clock()
+        for client in self._clients.values():
+            if client.first_token_at is not None:
+                client.counted_from = now
+                self._window.clients.append(client)
 
     def _receive(self, client: _Client, num_tokens: int, now: float) -> None:
         is_measured = self._window.started_at is not None
