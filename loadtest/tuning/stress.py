@@ -116,16 +116,18 @@ class Stress:
         self._begun_at = clock()
 
     def run(self, goal: Goal, seconds: float) -> Run:
+        """Raises `BenchError` for a request that the engine cannot run. The engine is idle afterwards."""
         num_preemptions = -self._engine.report().scheduler.num_preemptions_total
-        for _ in range(self._num_clients):
-            self._send()
-        while not self._is_over(seconds):
-            self._note(self._engine.step(self._clock()))
-            if self._window.started_at is None and self._is_warm(seconds):
-                self._open_window()
-        num_preemptions += self._engine.report().scheduler.num_preemptions_total
-        ended_at = self._clock()
-        self._stop()
+        try:
+            for _ in range(self._num_clients):
+                self._send()
+            while not self._is_over(seconds):
+                self._note(self._engine.step(self._clock()))
+                if self._window.started_at is None and self._is_warm(seconds):
+                    self._open_window()
+            ended_at = self._clock()
+        finally:
+            num_preemptions += self._stop()
         return self._sum_up(goal, ended_at, num_preemptions)
 
     def _endless(self, requests: Sequence[Request]) -> Iterator[Request]:
@@ -187,10 +189,11 @@ class Stress:
             return True
         return elapsed >= seconds and min(len(self._ttfts()), len(self._tpots())) >= LEAST_COUNTED
 
-    def _stop(self) -> None:
+    def _stop(self) -> int:
+        """The preemptions that the engine has counted."""
         for key in list(self._clients):
             self._engine.cancel(Cancel(key), self._clock())
-        self._engine.report()
+        return self._engine.report().scheduler.num_preemptions_total
 
     def _ttfts(self) -> list[float]:
         """Of requests that were sent into a full batch."""
