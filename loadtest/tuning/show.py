@@ -116,16 +116,16 @@ def plot(candidates: Sequence[Candidate], best: Candidate) -> Iterator[str]:
     goal = best.goal.tpot_seconds
     most_seconds = max(*(candidate.tpot_seconds for candidate in candidates), goal) or 1.0
     grid = [[" "] * (WIDTH + 1) for _ in range(HEIGHT + 1)]
-    for row in grid:
-        row[round(WIDTH * goal / most_seconds)] = BOUND
+    for line in grid:
+        line[round(WIDTH * goal / most_seconds)] = BOUND
     for candidate in sorted(candidates, key=lambda candidate: candidate.knobs == best.knobs):
         mark = BEST if candidate.knobs == best.knobs else KEPT if candidate.keeps else MISSED
         row = HEIGHT - round(HEIGHT * candidate.output_tokens_per_s / most_tokens)
         grid[row][round(WIDTH * candidate.tpot_seconds / most_seconds)] = mark
     yield f"  tokens/s      {BEST} best  {KEPT} kept  {MISSED} missed  {BOUND} goal"
-    for number, row in enumerate(grid):
-        axis = most_tokens * (HEIGHT - number) / HEIGHT
-        yield f"  {axis:7.0f} │{''.join(row)}".rstrip() if number % 7 == 0 else f"          │{''.join(row)}".rstrip()
+    for number, line in enumerate(grid):
+        axis = f"{most_tokens * (HEIGHT - number) / HEIGHT:.0f}" if number % 7 == 0 else ""
+        yield f"  {axis:>7} │{''.join(line)}".rstrip()
     yield f"          └{'─' * (WIDTH + 1)}"
     yield f"           0{'TPOT in seconds':^{WIDTH - 6}}{most_seconds:.3f}"
 

@@ -69,6 +69,10 @@ class _Client:
         self.num_gaps += num_tokens
         self.last_token_at = now
 
+    def wait_seconds(self, now: float) -> float:
+        """For its first token, so far."""
+        return (now if self.first_token_at is None else self.first_token_at) - self.sent_at
+
     @property
     def tpot_seconds(self) -> float | None:
         """In the window; None: too few tokens in it."""
@@ -85,8 +89,6 @@ class _Window:
     started_at: float | None = None
     num_tokens: int = 0
     steps: list[StepStats] = field(default_factory=list)
-    clients: list[_Client] = field(default_factory=list)
-    """Those with tokens in it."""
 
 
 def stress(engine: Engine, scheduler: SchedulerConfig, requests: Sequence[Request], goal: Goal, seconds: float) -> Run:
@@ -110,7 +112,9 @@ class Stress:
         self._requests = self._endless(requests)
         self._clock = clock
         self._clients: dict[JobKey, _Client] = {}
-        self._num_sent = 0
+        """Those that wait for tokens."""
+        self._sent: list[_Client] = []
+        """All."""
         self._num_waited_for = num_clients
         self._window = _Window()
         self._begun_at = clock()
@@ -140,9 +144,9 @@ class Stress:
 
     def _send(self) -> None:
         request, now = next(self._requests), self._clock()
-        key = JobKey("tune", str(self._num_sent))
-        self._clients[key] = _Client(request, now, is_first=self._num_sent < self._num_clients)
-        self._num_sent += 1
+        key = JobKey("tune", str(len(self._sent)))
+        self._clients[key] = _Client(request, now, is_first=len(self._sent) < self._num_clients)
+        self._sent.append(self._clients[key])
         self._engine.submit(Submit(key, request.sampling, request.prompt_token_ids, None), now)
 
     def _note(self, report: StepReport) -> None:
@@ -167,18 +171,21 @@ class Stress:
         for client in self._clients.values():
             if client.first_token_at is not None:
                 client.counted_from = now
-                self._window.clients.append(client)
 
     def _receive(self, client: _Client, num_tokens: int, now: float) -> None:
         is_measured = self._window.started_at is not None
-        had_none, was_counted = client.first_token_at is None, client.counted_from is not None
+        had_none = client.first_token_at is None
         client.receive(num_tokens, now, is_measured)
         if had_none and client.is_first and client.first_token_at is not None:
             self._num_waited_for -= 1
         if is_measured:
             self._window.num_tokens += num_tokens
-            if not was_counted and client.counted_from is not None:
-                self._window.clients.append(client)
+
+    @property
+    def _num_started(self) -> int:
+        """Requests that were sent into a full batch and have a token."""
+        started_at = self._window.started_at or 0.0
+        return sum(client.first_token_at is not None and client.sent_at >= started_at for client in self._sent)
 
     def _is_over(self, seconds: float) -> bool:
         started_at = self._window.started_at
@@ -187,7 +194,7 @@ class Stress:
         elapsed = self._clock() - started_at
         if elapsed >= MOST_TIMES * seconds:
             return True
-        return elapsed >= seconds and min(len(self._ttfts()), len(self._tpots())) >= LEAST_COUNTED
+        return elapsed >= seconds and self._num_started >= LEAST_COUNTED and len(self._tpots()) >= LEAST_COUNTED
 
     def _stop(self) -> int:
         """The preemptions that the engine has counted."""
@@ -195,35 +202,44 @@ class Stress:
             self._engine.cancel(Cancel(key), self._clock())
         return self._engine.report().scheduler.num_preemptions_total
 
-    def _ttfts(self) -> list[float]:
-        """Of requests that were sent into a full batch."""
+    def _ttfts(self, now: float) -> list[float]:
+        """Of requests that were sent into a full batch; those that still wait have waited so long at least. Where
+        outputs are so long that none was sent, of the first ones."""
         started_at = self._window.started_at or 0.0
-        return [
-            client.first_token_at - client.sent_at
-            for client in self._window.clients
-            if client.first_token_at is not None and client.sent_at >= started_at
-        ]
+        waits = [client.wait_seconds(now) for client in self._sent if client.sent_at >= started_at]
+        return waits or [client.wait_seconds(now) for client in self._sent]
 
     def _tpots(self) -> list[float]:
-        return [tpot for client in self._window.clients if (tpot := client.tpot_seconds) is not None]
+        return [tpot for client in self._sent if (tpot := client.tpot_seconds) is not None]
+
+    def _tpot(self, share: float, elapsed: float) -> float:
+        """What that share kept. Where tokens come so slowly that nobody had enough, what it is at least; 0 where no
+        request has a second token."""
+        tpots = sorted(self._tpots())
+        if tpots:
+            return percentile(tpots, 100 * share)
+        if all(client.request.num_output_tokens < 2 for client in self._sent):
+            return 0.0
+        return elapsed / max(1, *(client.num_gaps for client in self._sent))
 
     def _sum_up(self, goal: Goal, ended_at: float, num_preemptions: int) -> Run:
         window = self._window
         assert window.started_at is not None
-        tpots, ttfts = sorted(self._tpots()), sorted(self._ttfts())
+        elapsed = ended_at - window.started_at
+        ttfts = sorted(self._ttfts(ended_at))
         steps = sorted(step.seconds for step in window.steps)
+        num_prompt_tokens = sum(step.num_prefill_tokens for step in window.steps)
         return Run(
-            output_tokens_per_s=window.num_tokens / (ended_at - window.started_at),
-            tpot_seconds=percentile(tpots, 100 * goal.share) if tpots else 0.0,
-            ttft_seconds=percentile(ttfts, 100 * goal.share) if ttfts else 0.0,
-            num_requests=len(tpots),
+            output_tokens_per_s=window.num_tokens / elapsed,
+            tpot_seconds=self._tpot(goal.share, elapsed),
+            ttft_seconds=percentile(ttfts, 100 * goal.share),
+            num_requests=len(self._tpots()),
             num_preemptions=num_preemptions,
             details={
                 "step_p50_seconds": percentile(steps, 50),
                 "step_p99_seconds": percentile(steps, 99),
-                "ttft_p50_seconds": percentile(ttfts, 50) if ttfts else 0.0,
-                "tpot_p50_seconds": percentile(tpots, 50) if tpots else 0.0,
-                "prefill_tokens_per_step": sum(step.num_prefill_tokens for step in window.steps) / len(steps),
-                "prompt_tokens_per_s": sum(s.num_prefill_tokens for s in window.steps) / (ended_at - window.started_at),
+                "ttft_p50_seconds": percentile(ttfts, 50),
+                "tpot_p50_seconds": self._tpot(0.5, elapsed),
+                "prompt_tokens_per_s": num_prompt_tokens / elapsed,
             },
         )

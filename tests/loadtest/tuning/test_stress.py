@@ -14,7 +14,7 @@ from headway.engine.engine import Engine
 from headway.engine.messages import StepReport
 from loadtest.errors import BenchError
 from loadtest.tuning.knobs import Goal, Knobs, Run
-from loadtest.tuning.stress import Stress, stress
+from loadtest.tuning.stress import MOST_TIMES, Stress, stress
 from loadtest.workloads.requests import Request
 
 REQUESTS = tuple(Request(tuple(range(10, 10 + n)), num_output_tokens=n, gap=1.0) for n in (4, 12, 20, 28))
@@ -76,6 +76,26 @@ def test_it_goes_on_until_enough_requests_were_counted(engine):
     short, timed = run(engine, num_clients=1, seconds=1.0)
     assert short.num_requests >= 2
     assert timed.num_steps * STEP_SECONDS > 1.5
+
+
+def test_tokens_that_come_too_slowly_to_be_counted_do_not_pass_for_fast_ones(engine):
+    long = tuple(Request((5, 6, 7), num_output_tokens=200, gap=1.0) for _ in range(4))
+    measured, _ = run(engine, seconds=4 * STEP_SECONDS / MOST_TIMES, requests=long)
+    assert measured.num_requests == 0
+    assert measured.tpot_seconds >= 0.99 * STEP_SECONDS
+
+
+def test_where_no_request_ends_the_wait_of_the_first_ones_is_told(engine):
+    long = tuple(Request(tuple(range(3, 43)), num_output_tokens=200, gap=1.0) for _ in range(4))
+    measured, _ = run(engine, num_clients=1, seconds=1.0, requests=long)
+    assert measured.ttft_seconds == pytest.approx(-(-40 // 16) * STEP_SECONDS, rel=0.01)
+
+
+def test_requests_of_one_token_have_no_time_per_token(engine):
+    short = tuple(Request(tuple(range(3, 13)), num_output_tokens=1, gap=1.0) for _ in range(4))
+    measured, _ = run(engine, seconds=1.0, requests=short)
+    assert measured.tpot_seconds == 0.0
+    assert measured.output_tokens_per_s > 0
 
 
 def test_the_engine_is_idle_afterwards(engine):

@@ -1,4 +1,4 @@
-"""The whole of `headway tune` with a tiny model: the command, its engine in a process of its own, and what it writes."""
+"""The whole of `headway tune` with a tiny model: the command, its engine in a process of its own, what it writes."""
 
 from __future__ import annotations
 
