@@ -17,7 +17,7 @@ import argparse
 import json
 import random
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -117,20 +117,31 @@ def _recipe(knobs: Knobs) -> list[Point]:
     return [Point("default", DEFAULT), Point("recipe", knobs)]
 
 
-def measure(engine: EngineAlone, names: Sequence[str], num_rounds: int, seconds: float) -> dict[str, Any]:
-    """Points of all these sweeps in turns."""
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How long each point is measured."""
+
+    num_rounds: int = 3
+    run_seconds: float = 4.0
+
+
+DEFAULT_EFFORT = Effort()
+
+
+def measure(engine: EngineAlone, names: Sequence[str], effort: Effort) -> Iterator[dict[str, Any]]:
+    """Points of all these sweeps in turns; what is known of them after each sweep of each round."""
     chosen = {name: sweep for name, sweep in sweeps().items() if name in names}
     requests = workloads()
-    scheduler = SchedulerConfig(prefix_sharing=PrefixSharing.OFF)
     runs: dict[tuple[str, float | str], list[dict[str, Any]]] = {}
-    for number in range(1, num_rounds + 1):
+    for number in range(1, effort.num_rounds + 1):
         for name, sweep in chosen.items():
             for point in sweep.points:
-                config = point.knobs.apply(scheduler)
-                run = engine.call(stress, config, requests[sweep.workload], GOAL, seconds)
+                config = point.knobs.apply(SchedulerConfig(prefix_sharing=PrefixSharing.OFF))
+                run = engine.call(stress, config, requests[sweep.workload], GOAL, effort.run_seconds)
                 runs.setdefault((name, point.value), []).append(asdict(run))
-                _say(f"round {number} of {num_rounds}: {name}, {point.value}: {run.output_tokens_per_s:.1f} tokens/s")
-    return {name: _as_dict(name, sweep, runs) for name, sweep in chosen.items()}
+                say(f"round {number}: {name}, {point.value}: {run.output_tokens_per_s:.1f} output tokens/s")
+            measured = {key for key, _ in runs}
+            yield {key: _as_dict(key, chosen[key], runs) for key in chosen if key in measured}
 
 
 def _as_dict(name: str, sweep: Sweep, runs: dict[tuple[str, float | str], list[dict[str, Any]]]) -> dict[str, Any]:
@@ -141,26 +152,22 @@ def _as_dict(name: str, sweep: Sweep, runs: dict[tuple[str, float | str], list[d
     return {"setting": sweep.setting, "workload": sweep.workload, "points": points}
 
 
-def study(names: Sequence[str], num_rounds: int, seconds: float) -> dict[str, Any]:
-    report: dict[str, Any] = {
-        "machine": describe_machine(),
-        "num_rounds": num_rounds,
-        "run_seconds": seconds,
-        "sweeps": {},
-    }
+def study(names: Sequence[str], effort: Effort) -> Iterator[dict[str, Any]]:
+    """What is known by then, again and again."""
+    head = {"machine": describe_machine(), **asdict(effort)}
     settings = Settings.load({})
     if any(name != LONG_PROMPT for name in names):
-        with open_engine(settings.engine, settings.scheduler, _say) as engine:
+        with open_engine(settings.engine, settings.scheduler, say) as engine:
             engine.call(stress, settings.scheduler, workloads()["default"], GOAL, 1.0)
-            report["sweeps"] = measure(engine, names, num_rounds, seconds)
+            for measured in measure(engine, names, effort):
+                yield {**head, "sweeps": measured}
     if LONG_PROMPT in names:
-        report[LONG_PROMPT] = long_prompt.study(num_rounds)
-    return report
+        yield {**head, LONG_PROMPT: long_prompt.study(effort.num_rounds)}
 
 
-def merged(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
+def merged(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
     """What was measured now in the place of what was before; the rest stays."""
-    return {**before, **now, "sweeps": {**before.get("sweeps", {}), **now["sweeps"]}}
+    return {**before, **now, "sweeps": {**before.get("sweeps", {}), **now.get("sweeps", {})}}
 
 
 def all_names() -> Iterator[str]:
@@ -168,7 +175,7 @@ def all_names() -> Iterator[str]:
     yield LONG_PROMPT
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
@@ -176,13 +183,16 @@ def main() -> None:
     names = list(all_names())
     parser = argparse.ArgumentParser(description="What each setting of the scheduler does to throughput and latencies.")
     parser.add_argument("--json", type=Path, required=True, metavar="OUT", help="where to write what was measured")
-    parser.add_argument("--rounds", type=int, default=3, help="default: 3")
-    parser.add_argument("--run-seconds", type=float, default=4.0, help="of each stress; default: 4")
+    parser.add_argument("--rounds", type=int, default=DEFAULT_EFFORT.num_rounds, help="default: %(default)s")
+    parser.add_argument(
+        "--run-seconds", type=float, default=DEFAULT_EFFORT.run_seconds, help="of each stress; default: %(default)s"
+    )
     parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="NAME", help=", ".join(names))
     arguments = parser.parse_args()
-    report = study(arguments.only, arguments.rounds, arguments.run_seconds)
-    before = json.loads(arguments.json.read_text()) if arguments.json.exists() else {}
-    arguments.json.write_text(json.dumps(merged(before, report), indent=1) + "\n")
+    report = json.loads(arguments.json.read_text()) if arguments.json.exists() else {}
+    for measured in study(arguments.only, Effort(arguments.rounds, arguments.run_seconds)):
+        report = merged(report, measured)
+        arguments.json.write_text(json.dumps(report, indent=1) + "\n")
 
 
 if __name__ == "__main__":
