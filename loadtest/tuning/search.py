@@ -42,8 +42,9 @@ class TimeIsUp(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
+    """Of what is tried."""
+
     max_num_seqs: int = 512
-    least_seqs: int = 1
 
 
 class Search:
@@ -83,7 +84,7 @@ class Search:
             candidate = self._judge(grown)
             if candidate.keeps and not self._gains(candidate, lower):
                 return self._better(lower, candidate)
-        while lower is None and candidate.knobs.max_num_seqs > self._limits.least_seqs:
+        while lower is None and candidate.knobs.max_num_seqs > 1:
             upper = candidate
             candidate = self._judge(_with_seqs(candidate.knobs, candidate.knobs.max_num_seqs // 2))
             lower = candidate if candidate.keeps else None

@@ -48,7 +48,7 @@ def test_without_a_target_a_long_prompt_makes_everyone_wait():
 
 def test_with_a_target_a_long_prompt_takes_what_the_decodes_leave():
     engine = an_engine(target=0.05)
-    let_decode(engine)
+    let_decode(engine, num_tokens=400)
     assert longest_gap(engine, engine.add(4000, 10)) <= MOST_STEP * 0.05 * 1.1
     engine.run()
     assert max(tpot(sequence) for sequence in engine.sequences[:16]) <= 0.05 * 1.02
@@ -245,7 +245,7 @@ def test_decodes_keep_their_target_wherever_they_can(machine, spare, seed):
     engine = an_engine(target, machine, max_num_seqs=12, seed=seed)
     let_decode(engine, num_sequences=4, num_steps=40, num_tokens=60)
     engine.run()
-    measured = [engine.add((37 * number) % 1990 + 1, 120) for number in range(40)]
+    measured = [engine.add((337 * number) % 1990 + 1, 80) for number in range(24)]
     engine.run()
     late = [tpot(sequence) / target for sequence in measured]
     assert max(late) < 1.05 + machine.noise / 2
