@@ -36,7 +36,7 @@ def test_the_chart_would_refuse_a_setting_that_there_is_not(tool_path, chart, tm
 
 def test_the_worker_gets_them(render):
     rendered = render(models=[{"name": "a", "model": "m"}], **yaml.safe_load(tuned_values(0.05)))
-    scheduler = rendered.settings("headway-a")["scheduler"]
+    scheduler = rendered.settings("headway-worker-a")["scheduler"]
     assert scheduler == {
         "max_num_seqs": 24,
         "max_num_batched_tokens": 512,
