@@ -10,15 +10,23 @@ import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from headway.core.scheduler_config import SchedulerConfig
 from headway.engine.config import EngineConfig
+from headway.engine.messages import Ready
 from headway.engine.process import child_environment
 from loadtest.child import Child, asked
 from loadtest.progress import Watch, nobody
 from loadtest.recording import Recording
 from loadtest.workloads.plan import Plan
 from loadtest.workloads.requests import Request
+
+if TYPE_CHECKING:
+    from headway.engine.engine import Engine  # imports torch, which takes seconds
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,16 +36,32 @@ class _Run:
     is_watched: bool
 
 
+@dataclass(frozen=True, slots=True)
+class _Call:
+    function: Callable[..., Any]
+    arguments: tuple[object, ...]
+
+
 class EngineAlone:
     """The parent's side."""
 
-    def __init__(self, child: Child, is_watched: bool) -> None:
+    def __init__(self, child: Child, ready: Ready, is_watched: bool) -> None:
+        self.ready = ready
         self._child = child
         self._is_watched = is_watched
 
     def run(self, requests: Sequence[Request], plan: Plan) -> Recording:
         recording: Recording = self._child.ask(_Run(requests, plan, self._is_watched))
         return recording
+
+    def call(self, function: Callable[Concatenate[Engine, P], T], *arguments: P.args, **_: P.kwargs) -> T:
+        """What a function of a module says of the engine, in its process. Raises `BenchError`."""
+        answer: T = self._child.ask(_Call(function, arguments))
+        return answer
+
+    def reschedule(self, scheduler: SchedulerConfig) -> SchedulerConfig:
+        """Form batches so from now on; the settings with the device's defaults. The model stays loaded."""
+        return self.call(_reschedule, scheduler)
 
 
 @contextmanager
@@ -47,8 +71,8 @@ def open_engine(
     """Loaded when this returns. Raises `BenchError`."""
     child = Child("loadtest.targets.engine_child", say, child_environment(engine), watch)
     try:
-        child.ask((engine, scheduler))
-        yield EngineAlone(child, watch is not nobody)
+        ready: Ready = child.ask((engine, scheduler))
+        yield EngineAlone(child, ready, watch is not nobody)
     finally:
         child.close()
 
@@ -65,6 +89,15 @@ def main() -> None:
         gc.freeze()  # as a worker's engine does
         questions.answer(engine.ready)
         while True:
-            run: _Run = questions.next()
-            watch = questions.note if run.is_watched else nobody
-            questions.answer(run_on_engine(engine, run.requests, run.plan, watch=watch))
+            match questions.next():
+                case _Call(function, arguments):
+                    questions.answer(function(engine, *arguments))
+                case _Run(requests, plan, is_watched):
+                    watch = questions.note if is_watched else nobody
+                    questions.answer(run_on_engine(engine, requests, plan, watch=watch))
+
+
+def _reschedule(engine: Engine, scheduler: SchedulerConfig) -> SchedulerConfig:
+    from headway.engine.build import reschedule
+
+    return reschedule(engine, scheduler)

@@ -29,6 +29,7 @@ COMMANDS = {
     "dead": "Look at jobs that failed for good, and queue them again.",
     "top": "Watch queue and workers.",
     "bench": "Measure this machine, and compare it with other systems.",
+    "tune": "Find the settings that give the most throughput and keep a latency.",
     "queue": "Run the queue: order the jobs and lease them to workers.",
     "worker": "Run a worker: generate with one model on one device.",
     "streams": "Check or create the streams in NATS.",

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from headway.core.errors import SettingError
-from headway.core.scheduler import SchedulerConfig
+from headway.core.scheduler import Batching, SchedulerConfig
 
 
 @pytest.mark.parametrize(
@@ -19,6 +19,10 @@ from headway.core.scheduler import SchedulerConfig
         ("page_watermark_high", {"page_watermark_low": 0.2, "page_watermark_high": 0.1}),
         ("page_watermark_high", {"page_watermark_high": float("nan")}),
         ("max_preemptions", {"max_preemptions": -1}),
+        ("tpot_target", {"tpot_target": 0.0}),
+        ("tpot_target", {"tpot_target": float("nan")}),
+        ("tpot_target", {"tpot_target": float("inf")}),
+        ("tpot_target", {"tpot_target": 0.05, "batching": Batching.STATIC}),
     ],
 )
 def test_a_setting_that_cannot_hold_is_refused_by_name(setting, options):

@@ -45,7 +45,7 @@ def observe_queue(metrics):
 
 def observe_worker(metrics):
     metrics.observe_scheduler(SchedulerStats(0, 0, 0, 0, PageStats(1, 1, 0, 0), 0, 0, 0, 0))
-    metrics.observe_step(StepStats(1, 1.0, 0.1, num_prefill_tokens=1, num_decode_tokens=1, num_sequences=2))
+    metrics.observe_step(StepStats(1, 1.0, 0.1, 1, 1, 2, prefill_budget=16, predicted_seconds=0.9))
     metrics.attempt_started("acme")
     usage = Usage(prompt_tokens=1, cached_tokens=1, completion_tokens=2)
     metrics.job_ended("acme", End(FinishReason.STOP, None, usage, Timings(0.1, 0.1, 0.1)))

@@ -148,6 +148,20 @@ def test_steps_are_told_apart_by_phase(telemetry, num_prefill, num_decode, phase
     assert value(samples, "headway_step_sequences_sum") == 4
 
 
+def test_a_step_tells_its_room_for_prompts_and_how_wrong_its_prediction_was(telemetry):
+    metrics = telemetry.metrics.worker("default")
+    metrics.observe_step(StepStats(1, 0.2, 0.001, 8, 3, 4, prefill_budget=40, predicted_seconds=0.25))
+    metrics.observe_step(StepStats(2, 0.2, 0.001, 8, 3, 4, prefill_budget=16, predicted_seconds=0.18))
+    samples = scrape(telemetry)
+    assert value(samples, "headway_prefill_budget_tokens_sum") == 56
+    assert value(samples, "headway_step_prediction_error_seconds_sum") == pytest.approx(0.07)
+
+
+def test_where_nothing_is_predicted_there_is_no_series_that_says_so(telemetry):
+    telemetry.metrics.worker("default").observe_step(StepStats(1, 0.2, 0.001, 8, 3, 4))
+    assert not [name for name in names(scrape(telemetry)) if "budget" in name or "prediction" in name]
+
+
 GEN_AI = {
     "tenant": "acme",
     "gen_ai_operation_name": "text_completion",

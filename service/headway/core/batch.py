@@ -47,6 +47,9 @@ class StepPlan:
     number: int
     chunks: tuple[ScheduledChunk, ...]
     preempted: tuple[Sequence, ...] = ()
+    prefill_budget: int | None = None
+    """Prompt tokens that its decodes left room for (`core.pacing`); None: the fixed budgets decided."""
+    predicted_seconds: float | None = None
 
     @property
     def num_tokens(self) -> int:
@@ -68,6 +71,8 @@ class StepResult:
     sampled: Mapping[int, SampledToken]
     failed: Mapping[int, str] = field(default_factory=dict)
     """Sequences that could not be computed, and why. They have no token, and are ended before `Scheduler.update`."""
+    seconds: float | None = None
+    """What the step took; None: not measured, or not what such a step takes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ preempted sequence are many, and come in chunks.
        └───preempted─────┘      gives its pages up, goes to the head, is recomputed
 
 Decodes come first: as ``max_num_seqs`` ≤ ``max_num_batched_tokens``, each gets its token in every step, whatever
-prompts arrive. Who may join is the business of `running` (slots, pages, watermarks); which pages, of `page_tables`.
+prompts arrive. With a ``tpot_target`` prompts get no more of a step than keeps it short enough (`pacing`). Who may join
+is the business of `running` (slots, pages, watermarks); which pages, of `page_tables`.
 
 Every sequence ends. The oldest is preempted at most ``max_preemptions`` times: after that only a newer one can be the
 victim or, when it runs alone, nobody, because `add` has made sure that it fits. A preempted sequence waits ahead of
@@ -21,6 +22,7 @@ from __future__ import annotations
 
 from headway.core.batch import ScheduledChunk, StepOutcome, StepPlan, StepResult
 from headway.core.job import FinishReason
+from headway.core.pacing import Pacing, PrefillRoom
 from headway.core.page_tables import PageTables
 from headway.core.pages import PagePool
 from headway.core.running import Batch
@@ -51,6 +53,8 @@ class Scheduler:
             else Batch(config, pool, self._tables)
         )
         self._waiting = WaitingLine(self._batch.num_pages_to_join)
+        target = config.tpot_target
+        self._pacing = None if target is None else Pacing(target, least_tokens=pool.page_size)
         self._step_number = 0
         self._num_preemptions = 0
         self._num_recomputed_tokens = 0
@@ -78,6 +82,7 @@ class Scheduler:
         is complete already has ended when this returns, and is not run.
         """
         check_fits(sequence, self._pool, self._max_model_len)
+        sequence.num_restored_tokens = sequence.num_output_tokens
         reason = finish_reason(sequence, self._max_model_len)
         if reason is None:
             self._waiting.append(sequence)
@@ -87,11 +92,13 @@ class Scheduler:
     def schedule(self, now: float) -> StepPlan:
         """The next step; steps with something to compute are numbered from 1. Its `update` comes before the next."""
         preempted = self._grow()
-        draft = _Draft(self._config)
+        draft = _Draft(self._config, self._pool.page_size)
         running = self._batch.running
         for sequence in running:
             if sequence.num_uncomputed_tokens == 1:
                 draft.take(sequence)
+        if self._pacing is not None:
+            draft.open(self._pacing.allow(draft.chunks, now), self._count_prompts())
         for sequence in running:
             if sequence.num_uncomputed_tokens > 1:
                 draft.take(sequence)
@@ -102,6 +109,8 @@ class Scheduler:
 
     def update(self, plan: StepPlan, result: StepResult, now: float) -> StepOutcome:
         """Append the sampled tokens; end, and free the pages of, every sequence that is done with its own."""
+        if self._pacing is not None and result.seconds is not None:
+            self._pacing.observe(plan, result.seconds)
         appended: list[Sequence] = []
         finished: list[Sequence] = []
         for chunk in plan.chunks:
@@ -191,7 +200,7 @@ class Scheduler:
     def _admit_next(self, draft: _Draft, now: float) -> bool:
         """Let the head of the line join if there is a slot, a token and pages for it. Nobody passes it by."""
         sequence = self._waiting.head
-        if sequence is None or (self._batch.waits_for_tokens and not draft.num_tokens_left):
+        if sequence is None or (self._batch.waits_for_tokens and draft.is_full):
             return False
         if not self._batch.join(sequence):
             return False
@@ -207,7 +216,14 @@ class Scheduler:
             self._step_number += 1
             self._num_busy_slots += len(draft.chunks)
             self._num_slots += self._batch.num_slots
-        return StepPlan(self._step_number, tuple(draft.chunks), tuple(preempted))
+        predicted = None if self._pacing is None else self._pacing.predict(draft.chunks)
+        return StepPlan(self._step_number, tuple(draft.chunks), tuple(preempted), draft.prefill_budget, predicted)
+
+    def _count_prompts(self) -> int:
+        """Sequences that could take a part of the step's room for prompts."""
+        num_partial = sum(sequence.num_uncomputed_tokens > 1 for sequence in self._batch.running)
+        num_free_slots = self._batch.num_slots - len(self._batch.running)
+        return num_partial + min(len(self._waiting), num_free_slots)
 
     def _mark_computed(self, chunk: ScheduledChunk) -> None:
         """The chunk's keys and values exist now."""
@@ -238,14 +254,36 @@ def _finish(sequence: Sequence, reason: FinishReason, now: float) -> None:
 class _Draft:
     """A step in the making: its chunks, and how many tokens it still takes."""
 
-    def __init__(self, config: SchedulerConfig) -> None:
+    def __init__(self, config: SchedulerConfig, page_size: int) -> None:
         self.chunks: list[ScheduledChunk] = []
         self.num_tokens_left = config.num_step_tokens
+        self.prefill_budget: int | None = None
+        """Tokens of a new prompt that there was room for; None: only their number counted."""
         self._max_chunk = config.num_chunk_tokens
+        self._max_prompts = config.num_step_tokens // config.num_chunk_tokens
+        self._page_size = page_size
+        self._room: PrefillRoom | None = None
+
+    def open(self, room: PrefillRoom | None, num_prompts: int) -> None:
+        """From now on prompts are taken: only what there is room for, and of each a share, as a long one must not keep
+        short ones behind it waiting; one that is alone gets all. ``room`` None: the fixed budgets do both."""
+        if room is None:
+            return
+        self._room = room
+        self.prefill_budget = int(min(self.num_tokens_left, room.num_tokens))
+        share = -(-self.prefill_budget // max(1, min(num_prompts, self._max_prompts)))
+        self._max_chunk = min(self._max_chunk, max(self._page_size, share))
+
+    @property
+    def is_full(self) -> bool:
+        return not self.num_tokens_left or (self._room is not None and self._room.is_full)
 
     def take(self, sequence: Sequence) -> None:
         """Add as much of what the sequence lacks as there is room for."""
+        start = sequence.num_computed_tokens
         num_tokens = min(sequence.num_uncomputed_tokens, self._max_chunk, self.num_tokens_left)
+        if num_tokens and self._room is not None:
+            num_tokens = self._room.take(start, num_tokens)
         if num_tokens:
-            self.chunks.append(ScheduledChunk(sequence, sequence.num_computed_tokens, num_tokens))
+            self.chunks.append(ScheduledChunk(sequence, start, num_tokens))
             self.num_tokens_left -= num_tokens

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -39,6 +40,9 @@ class SchedulerConfig:
     max_prefill_chunk: int | None = None
     """Most tokens of one prompt in one step, so that a long prompt leaves room for short ones behind it. Up to
     max_num_batched_tokens, which is somewhat faster for a long prompt that is alone. Default: a quarter of it."""
+    tpot_target: float | None = None
+    """Seconds per output token that sequences are to keep. The engine learns what its steps take, and prompts get no
+    more of a step than that leaves them, within the two limits above, but never nothing. Default: only these limits."""
     page_watermark_low: float = 0.05
     """Fraction of the KV pages that admission leaves available for running sequences to grow into; falling below
     it holds admission."""
@@ -59,6 +63,11 @@ class SchedulerConfig:
             f"must be ≥ max_num_seqs ({self.max_num_seqs}), so that every running sequence gets a token in each step",
         )
         _check(1 <= chunk <= tokens, "max_prefill_chunk", chunk, f"must be ≥ 1 and ≤ max_num_batched_tokens ({tokens})")
+        target = self.tpot_target
+        if target is not None:
+            _check(0.0 < target < math.inf, "tpot_target", target, "must be > 0, in seconds, or none")
+            is_paced = self.batching is Batching.CONTINUOUS
+            _check(is_paced, "tpot_target", target, "has no meaning in a static batch; leave it out")
         low, high = self.page_watermark_low, self.page_watermark_high
         _check(0.0 <= low < 1.0, "page_watermark_low", low, "must be ≥ 0 and < 1")
         _check(low <= high < 1.0, "page_watermark_high", high, f"must be ≥ page_watermark_low ({low}) and < 1")

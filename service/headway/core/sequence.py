@@ -47,6 +47,8 @@ class Sequence:
     """Page ids; slot of token t: ``page_table[t // page_size] * page_size + t % page_size``."""
     page_keys: list[bytes] = field(default_factory=list)
     """Chained hashes of the first full pages of ``token_ids``, as far as they were needed (`core.page_keys`)."""
+    num_restored_tokens: int = 0
+    """Output tokens that it came with, from earlier attempts."""
     num_cached_tokens: int = 0
     """Prompt tokens that were found in shared pages at the first admission."""
     num_preemptions: int = 0

@@ -50,6 +50,10 @@ class StepStats:
     num_prefill_tokens: int
     num_decode_tokens: int
     num_sequences: int
+    prefill_budget: int | None = None
+    """Prompt tokens that the decodes left room for under ``tpot_target``; None: the fixed budgets decided."""
+    predicted_seconds: float | None = None
+    """Before it was run; None: nothing predicts steps, or not yet."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,8 +29,7 @@ def assemble(loaded: LoadedModel, config: EngineConfig, scheduling: SchedulerCon
     """An engine for a model that is loaded already; it must have a tokenizer."""
     if loaded.tokenizer is None:
         raise SettingError("model", config.model, "it has no tokenizer")
-    if loaded.device.type == "cpu":
-        scheduling = scheduling.with_default_tokens(CPU_STEP_TOKENS)
+    scheduling = _for_device(scheduling, str(loaded.device))
     if loaded.device.type == "cpu" and config.native_kernels == AutoOrOff.AUTO:
         use_native_kernels(cache_folder(config), progress)
     cache = build_cache(loaded, config, progress)
@@ -48,8 +47,24 @@ def assemble(loaded: LoadedModel, config: EngineConfig, scheduling: SchedulerCon
     return Engine(
         ready=ready,
         tokenizer=Tokenizer(loaded.tokenizer, loaded.vocab_size, cache.max_model_len),
-        scheduler=Scheduler(scheduling, PagePool(cache.num_pages, cache.page_size), cache.max_model_len),
+        scheduler=_make_scheduler(ready, scheduling),
         runner=Runner(loaded, cache, sampler),
         sampler=sampler,
         eos_token_ids=loaded.eos_token_ids,
     )
+
+
+def reschedule(engine: Engine, scheduling: SchedulerConfig) -> SchedulerConfig:
+    """Let an idle engine form its batches in another way; what its pages held is forgotten. Returns the settings with
+    the device's defaults. Raises ``RuntimeError`` if it has work."""
+    scheduling = _for_device(scheduling, engine.ready.device)
+    engine.use_scheduler(_make_scheduler(engine.ready, scheduling), scheduling.max_num_seqs)
+    return scheduling
+
+
+def _for_device(scheduling: SchedulerConfig, device: str) -> SchedulerConfig:
+    return scheduling.with_default_tokens(CPU_STEP_TOKENS) if device.startswith("cpu") else scheduling
+
+
+def _make_scheduler(ready: Ready, scheduling: SchedulerConfig) -> Scheduler:
+    return Scheduler(scheduling, PagePool(ready.num_pages, ready.page_size), ready.max_model_len)

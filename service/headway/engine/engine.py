@@ -19,6 +19,8 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
+import msgspec
+
 from headway.core.batch import SampledToken, StepOutcome, StepPlan, StepResult
 from headway.core.errors import JobRejected
 from headway.core.job import FinishReason, JobKey
@@ -131,6 +133,14 @@ class Engine:
         self._forget(job)
         self._outputs.append(job.end(None, is_delivered=False))
 
+    def use_scheduler(self, scheduler: Scheduler, max_num_seqs: int) -> None:
+        """Form batches with this one from now on, over the same pages; for load tests, which compare settings without
+        loading the model again. Raises ``RuntimeError`` if there is work."""
+        if self._scheduler.has_work or self._arrivals:
+            raise RuntimeError("the engine has work")
+        self._scheduler = scheduler
+        self.ready = msgspec.structs.replace(self.ready, max_num_seqs=max_num_seqs)
+
     def rehearse(self) -> None:
         """Compute something that no job asks for, before the first step. Raises `EngineError` if that fails."""
         self._runner.rehearse(self.ready.vocab_size, self.ready.num_pages)
@@ -146,8 +156,9 @@ class Engine:
         result = self._runner.run(plan)
         self._end_failed(result, now)
         result = self._read(result, now)
-        finished_at = now + self._clock() - started
-        self._deliver(self._scheduler.update(plan, result, finished_at), finished_at)
+        seconds = self._clock() - started
+        finished_at = now + seconds
+        self._deliver(self._scheduler.update(plan, replace(result, seconds=seconds), finished_at), finished_at)
         return self.report(replace(stats, seconds=self._clock() - started))
 
     def report(self, step: StepStats | None = None) -> StepReport:
@@ -254,4 +265,6 @@ def _measure(plan: StepPlan, schedule_seconds: float) -> StepStats:
         num_prefill_tokens=num_prefill_tokens,
         num_decode_tokens=plan.num_tokens - num_prefill_tokens,
         num_sequences=len(plan.chunks),
+        prefill_budget=plan.prefill_budget,
+        predicted_seconds=plan.predicted_seconds,
     )

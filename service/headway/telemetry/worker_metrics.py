@@ -16,6 +16,7 @@ from headway.telemetry.gauges import LatestValues, Point
 from headway.telemetry.labels import TenantLabels
 
 STEP_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.035, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1, 2.5, 5, 10)
+ERROR_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
 COUNT_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 FIRST_TOKEN_BUCKETS = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 30, 60)
 PER_TOKEN_BUCKETS = (0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5)
@@ -42,6 +43,10 @@ class WorkerMetrics:
         self._step_seconds.record(step.seconds, {**self._model, "phase": _phase(step)})
         self._step_sequences.record(step.num_sequences, self._model)
         self._schedule_seconds.record(step.schedule_seconds, self._model)
+        if step.prefill_budget is not None:
+            self._prefill_budget.record(step.prefill_budget, self._model)
+        if step.predicted_seconds is not None:
+            self._prediction_error.record(abs(step.seconds - step.predicted_seconds), self._model)
         for phase, num_tokens in (("prefill", step.num_prefill_tokens), ("decode", step.num_decode_tokens)):
             if num_tokens:
                 self._step_tokens.record(num_tokens, {**self._model, "phase": phase})
@@ -134,6 +139,19 @@ class WorkerMetrics:
         )
         self._step_sequences = add(
             "headway_step_sequences", "", "Sequences of one step", explicit_bucket_boundaries_advisory=COUNT_BUCKETS
+        )
+
+        self._prefill_budget = add(
+            "headway_prefill_budget_tokens",
+            "",
+            "Prompt tokens that the decodes of one step left room for under tpot_target",
+            explicit_bucket_boundaries_advisory=COUNT_BUCKETS,
+        )
+        self._prediction_error = add(
+            "headway_step_prediction_error_seconds",
+            "s",
+            "How far one step's time was from its prediction, either way; with tpot_target",
+            explicit_bucket_boundaries_advisory=ERROR_BUCKETS,
         )
 
     def _add_job_histograms(self, meter: Meter) -> None:

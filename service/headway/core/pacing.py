@@ -1,0 +1,108 @@
+"""How many prompt tokens a step may take, so that the sequences that decode keep their time per output token.
+
+TPOT is a mean over a request. So a sequence that has its first token at t is in time as long as its k-th token after
+that has come by t + k · target, and the *slack* of a step is what the sequence nearest to its due time leaves:
+
+    slack = min over decodes of (first token at + k · target − now)
+    room  = slack, kept within [LEAST_STEP, MOST_STEP] · target, − predicted time of the decodes
+    n     = the most prompt tokens that `StepCostModel` predicts to fit into the room
+
+A sequence that has just begun leaves one target, so under steady load steps take about that. Where all are ahead (they
+have decoded alone for a while), a prompt may use the time that was saved, but no step is planned for more than
+`MOST_STEP` targets, as readers see every gap. What steps take beside the prediction (the loop around them, a wrong
+model) makes sequences late, and the next steps shorter. One that is far behind, because it was preempted or the process
+was stopped, cannot be caught up with by letting all prompts wait: never less than `LEAST_STEP` targets are planned for.
+
+**Prompts never starve.** Whatever the room, a step takes a page of the first prompt in line, or all that it lacks, or
+as much as the fixed budgets leave. So a prompt of n tokens that is first is computed after at most ⌈n / page size⌉
+steps in which these leave a page. That is also what happens where the decodes alone take longer than the target, or a
+page too long: the target is missed, by a page at the most.
+
+The fixed budgets (``max_num_batched_tokens``, ``max_prefill_chunk``) stay the most that a step takes, and are all that
+holds while nothing decodes, or too few steps were seen to predict one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Rows
+from dataclasses import dataclass
+
+from headway.core.batch import ScheduledChunk, StepPlan
+from headway.core.sequence import Sequence
+from headway.core.step_cost import StepCostModel, StepWork
+
+LEAST_STEP = 0.75
+"""Targets that a step may take at least, however late a sequence is."""
+MOST_STEP = 2.0
+"""And at most, however much time was saved."""
+
+
+class Pacing:
+    """Plans steps by their time. Learns from each that was run.
+
+    ``tpot_target``: seconds per output token. ``least_tokens``: of prompts in every step.
+    """
+
+    def __init__(self, tpot_target: float, least_tokens: int) -> None:
+        self._target = tpot_target
+        self._least_tokens = least_tokens
+        self._model = StepCostModel()
+
+    def allow(self, decodes: Rows[ScheduledChunk], now: float) -> PrefillRoom | None:
+        """What a step with these decodes may compute of prompts; None: whatever the fixed budgets say."""
+        slack = self._slack(decodes, now)
+        if slack is None or not self._model.is_known:
+            return None
+        return PrefillRoom(self._model, slack - self._model.predict(StepWork.of(decodes)), self._least_tokens)
+
+    def predict(self, chunks: Rows[ScheduledChunk]) -> float | None:
+        """Seconds; None: too few steps were seen."""
+        return self._model.predict(StepWork.of(chunks)) if self._model.is_known else None
+
+    def observe(self, plan: StepPlan, seconds: float) -> None:
+        """Before the plan's sequences change."""
+        self._model.observe(StepWork.of(plan.chunks), seconds)
+
+    def _slack(self, decodes: Rows[ScheduledChunk], now: float) -> float | None:
+        """None: nobody waits for a next token."""
+        due = [moment for chunk in decodes if (moment := token_due_at(chunk.sequence, self._target)) is not None]
+        if not due:
+            return None
+        return min(max(min(due) - now, LEAST_STEP * self._target), MOST_STEP * self._target)
+
+
+def token_due_at(sequence: Sequence, tpot_target: float) -> float | None:
+    """When its next token has to come for its mean to be the target; None while it has no token of this attempt."""
+    if sequence.first_token_at is None:
+        return None
+    return sequence.first_token_at + (sequence.num_output_tokens - sequence.num_restored_tokens) * tpot_target
+
+
+@dataclass(slots=True)
+class PrefillRoom:
+    """What is left of a step for prompts, while it is planned."""
+
+    model: StepCostModel
+    seconds_left: float
+    num_least_left: int
+    """Tokens that are granted whatever they take."""
+
+    @property
+    def num_tokens(self) -> float:
+        """What it would hold of a new prompt."""
+        return max(self.num_least_left, self.model.num_tokens_within(self.seconds_left, start=0))
+
+    @property
+    def is_full(self) -> bool:
+        """A page less would not be worth a prompt's joining, so a token is the least."""
+        return self.num_tokens < 1
+
+    def take(self, start: int, num_tokens: int) -> int:
+        """As many of a prompt's next tokens as there is room for, at least one while it is not full."""
+        if self.is_full:
+            return 0
+        within = self.model.num_tokens_within(self.seconds_left, start)
+        taken = max(1, int(min(num_tokens, max(within, self.num_least_left))))
+        self.seconds_left -= self.model.seconds_of_tokens(start, taken)
+        self.num_least_left = max(0, self.num_least_left - taken)
+        return taken

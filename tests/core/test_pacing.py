@@ -1,0 +1,256 @@
+"""What ``tpot_target`` does to steps, on a machine whose time is simulated."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headway.core.pacing import MOST_STEP
+from headway.core.scheduler import PrefixSharing, SchedulerConfig
+from headway.core.sequence import Sequence, SequenceStatus
+from headway.core.step_cost import StepWork
+from tests.core.timed_engine import STOP_SECONDS, Machine, TimedEngine, tpot
+
+PAGE = 16
+
+
+def an_engine(target: float | None = 0.05, machine: Machine | None = None, **options) -> TimedEngine:
+    pool = {name: options.pop(name) for name in ("num_pages", "seed") if name in options}
+    config = SchedulerConfig(**{"max_num_batched_tokens": 512, "max_prefill_chunk": 512, **options}, tpot_target=target)
+    return TimedEngine(config, machine or Machine(), page_size=PAGE, **pool)
+
+
+def let_decode(engine: TimedEngine, num_sequences: int = 16, num_steps: int = 60, num_tokens: int = 2000) -> None:
+    for _ in range(num_sequences):
+        engine.add(100, num_tokens)
+    for _ in range(num_steps):
+        engine.step()
+
+
+def prefill_tokens(plan) -> int:
+    return StepWork.of(plan.chunks).num_prefill_tokens
+
+
+def longest_gap(engine: TimedEngine, prompt: Sequence) -> float:
+    """While the prompt was computed, without the first steps of it, which use up what was saved."""
+    started = len(engine.plans)
+    while prompt.first_token_at is None:
+        engine.step()
+    return max(engine.seconds[started:])
+
+
+def test_without_a_target_a_long_prompt_makes_everyone_wait():
+    engine = an_engine(target=None)
+    let_decode(engine)
+    assert longest_gap(engine, engine.add(4000, 10)) > 0.5
+
+
+def test_with_a_target_a_long_prompt_takes_what_the_decodes_leave():
+    engine = an_engine(target=0.05)
+    let_decode(engine, num_tokens=400)
+    assert longest_gap(engine, engine.add(4000, 10)) <= MOST_STEP * 0.05 * 1.1
+    engine.run()
+    assert max(tpot(sequence) for sequence in engine.sequences[:16]) <= 0.05 * 1.02
+
+
+def test_time_that_was_saved_goes_to_the_next_prompt():
+    """Long decoding leaves every sequence ahead of its target."""
+    engine = an_engine(target=0.05)
+    let_decode(engine, num_steps=200)
+    engine.add(2000, 10)
+    ahead = engine.step()
+    assert ahead.predicted_seconds == pytest.approx(MOST_STEP * 0.05, rel=0.1)
+
+
+def test_a_sequence_that_has_just_begun_has_saved_nothing():
+    engine = an_engine(target=0.05)
+    let_decode(engine, num_steps=200)
+    newcomer = engine.add(10, 50)
+    while newcomer.first_token_at is None:
+        engine.step()
+    engine.add(2000, 10)
+    assert engine.step().predicted_seconds == pytest.approx(0.05, rel=0.1)
+
+
+def test_steps_get_shorter_where_time_is_lost_beside_them():
+    """The loop around the steps takes time, too, which no step is measured to take."""
+    engine = an_engine(target=0.05)
+    let_decode(engine, num_sequences=8, num_steps=20)
+    measured = engine.sequences[-1]
+    for _ in range(300):
+        engine.add(500, 5)
+        engine.step()
+        engine.now += 0.008
+    seconds = engine.now - measured.first_token_at
+    assert seconds / (measured.num_output_tokens - 1) == pytest.approx(0.05, rel=0.1)
+
+
+def test_nothing_but_the_fixed_budgets_counts_until_steps_are_known():
+    engine = an_engine(target=0.001)
+    engine.add(100, 100)
+    engine.step()
+    engine.add(4000, 10)
+    plan = engine.step()
+    assert (plan.num_tokens, plan.prefill_budget, plan.predicted_seconds) == (512, None, None)
+
+
+def test_nothing_but_the_fixed_budgets_counts_while_nobody_decodes():
+    engine = an_engine(target=0.03)
+    let_decode(engine, num_tokens=70)
+    engine.run()
+    engine.add(4000, 10)
+    assert engine.step().num_tokens == 512
+
+
+def test_the_fixed_budgets_stay_the_most_that_a_step_takes():
+    engine = an_engine(target=10.0, max_num_batched_tokens=128, max_prefill_chunk=64)
+    let_decode(engine, num_sequences=4)
+    engine.add(4000, 10)
+    engine.add(4000, 10)
+    plan = engine.step()
+    assert sorted(chunk.num_tokens for chunk in plan.chunks) == [1, 1, 1, 1, 62, 62]
+    assert plan.prefill_budget == 124
+
+
+def test_where_the_decodes_alone_take_longer_each_step_still_computes_a_page_of_the_prompt():
+    engine = an_engine(target=0.001)
+    let_decode(engine)
+    prompt = engine.add(1600, 10)
+    started = len(engine.plans)
+    while prompt.first_token_at is None:
+        assert prefill_tokens(engine.step()) == PAGE
+    assert len(engine.plans) - started == 1600 / PAGE
+
+
+def test_a_long_prompt_leaves_room_for_the_short_one_behind_it():
+    engine = an_engine(target=0.05, max_prefill_chunk=128)
+    let_decode(engine)
+    long = engine.add(6000, 10)
+    for _ in range(10):
+        engine.step()
+    short = engine.add(60, 10)
+    for _ in range(8):
+        engine.step()
+    assert short.first_token_at is not None
+    assert long.first_token_at is None
+
+
+def test_a_prompt_that_is_alone_gets_all_the_room():
+    engine = an_engine(target=0.05, max_num_batched_tokens=512, max_prefill_chunk=128)
+    let_decode(engine)
+    engine.add(4000, 10)
+    plan = engine.step()
+    assert prefill_tokens(plan) > 0.8 * min(128, plan.prefill_budget)
+
+
+def test_a_page_of_the_prompts_that_wait_for_a_slot_takes_no_room_from_the_one_that_has_one():
+    engine = an_engine(target=0.05, max_num_seqs=17)
+    let_decode(engine)
+    engine.add(4000, 10)
+    for _ in range(20):
+        engine.add(4000, 10)
+    plan = engine.step()
+    assert prefill_tokens(plan) > 0.8 * plan.prefill_budget
+
+
+def test_a_stopped_process_does_not_stop_prompts():
+    """All sequences are late by seconds afterwards; a step is planned for most of a target all the same."""
+    engine = an_engine(target=0.05, machine=Machine(stop_every=100))
+    let_decode(engine, num_steps=110)
+    assert max(engine.seconds) > STOP_SECONDS
+    engine.add(2000, 10)
+    budgets = [engine.step().prefill_budget for _ in range(10)]
+    assert min(budgets) > PAGE
+
+
+def test_a_resumed_sequence_saves_nothing_by_the_tokens_that_it_came_with():
+    engine = an_engine(target=0.05)
+    let_decode(engine, num_steps=200)
+    resumed = engine.add(100, 500, num_restored=300)
+    while resumed.first_token_at is None:
+        engine.step()
+    engine.add(2000, 10)
+    assert engine.step().predicted_seconds == pytest.approx(0.05, rel=0.1)
+
+
+def test_tokens_in_shared_pages_take_no_room():
+    engine = an_engine(target=0.05, prefix_sharing=PrefixSharing.TENANT)
+    engine.add(1040, 2, prefix=1024)
+    engine.run()
+    let_decode(engine)
+    shared = engine.add(1040, 10, prefix=1024)
+    engine.step()
+    assert shared.first_token_at is not None
+
+
+machines = st.builds(
+    Machine,
+    step=st.floats(1e-4, 0.05),
+    token=st.floats(1e-6, 1e-3),
+    decode=st.floats(1e-6, 1e-3),
+    context=st.floats(0, 1e-6),
+    pair=st.floats(0, 3e-7),
+    noise=st.sampled_from([0.0, 0.1, 0.3]),
+    stop_every=st.sampled_from([None, 37]),
+)
+jobs = st.lists(st.tuples(st.integers(1, 600), st.integers(1, 60), st.integers(0, 12)), min_size=1, max_size=20)
+"""Prompt tokens, output tokens, steps after the one before."""
+
+
+def page_or_all(engine: TimedEngine) -> int:
+    """Of the first prompt in line among the running, before a step."""
+    running = engine.scheduler.running
+    partial = [s.num_uncomputed_tokens for s in running if s.num_uncomputed_tokens > 1]
+    num_left = engine.config.num_step_tokens - (len(running) - len(partial))
+    return min(PAGE, engine.config.num_chunk_tokens, num_left, *partial[:1]) if partial else 0
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    machine=machines, jobs=jobs, target=st.floats(1e-4, 0.2), num_pages=st.integers(50, 120), chunk=st.integers(1, 64)
+)
+def test_whatever_the_machine_every_step_computes_prompts_and_every_decode(machine, jobs, target, num_pages, chunk):
+    """Few pages, so that sequences are preempted, too."""
+    engine = an_engine(
+        target, machine, num_pages=num_pages, max_num_seqs=8, max_num_batched_tokens=64, max_prefill_chunk=chunk
+    )
+    for num_prompt_tokens, num_output_tokens, gap in jobs:
+        for _ in range(gap):
+            check_step(engine)
+        engine.add(num_prompt_tokens, num_output_tokens)
+    while engine.scheduler.has_work:
+        check_step(engine)
+    assert all(sequence.num_output_tokens == job[1] for sequence, job in zip(engine.sequences, jobs, strict=True))
+
+
+def check_step(engine: TimedEngine) -> None:
+    decoding = {s.number for s in engine.scheduler.running if s.num_uncomputed_tokens == 1}
+    least = page_or_all(engine)
+    plan = engine.step()
+    engine.scheduler.check_integrity()
+    gone = {sequence.number for sequence in plan.preempted}
+    assert decoding - gone <= {chunk.sequence.number for chunk in plan.chunks}
+    assert gone or sum(chunk.num_tokens for chunk in plan.chunks if chunk.num_tokens > 1) >= (least if least > 1 else 0)
+    assert plan.num_tokens <= engine.config.num_step_tokens
+
+
+@settings(deadline=None, max_examples=20)
+@given(machine=machines, spare=st.floats(1.3, 4.0), seed=st.integers(0, 1000))
+def test_decodes_keep_their_target_wherever_they_can(machine, spare, seed):
+    """A target that leaves room for a page beside 12 decodes; prompts of all lengths keep coming."""
+    machine = Machine(**{**as_dict(machine), "stop_every": None})
+    least = machine.seconds(StepWork(PAGE, PAGE * 2000, 12, 12 * 2200))
+    target = spare * least
+    engine = an_engine(target, machine, max_num_seqs=12, seed=seed)
+    let_decode(engine, num_sequences=4, num_steps=40, num_tokens=60)
+    engine.run()
+    measured = [engine.add((337 * number) % 1990 + 1, 80) for number in range(24)]
+    engine.run()
+    late = [tpot(sequence) / target for sequence in measured]
+    assert max(late) < 1.05 + machine.noise / 2
+    assert all(sequence.status is SequenceStatus.FINISHED for sequence in measured)
+
+
+def as_dict(machine: Machine) -> dict[str, float | int | None]:
+    return {name: getattr(machine, name) for name in machine.__dataclass_fields__}
