@@ -1,0 +1,104 @@
+"""The simulated workers, all of one measurement in one process."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from headway.broker.connection import connect
+from headway.broker.joblog import LogState
+from headway.broker.log_store import JobLogs
+from headway.broker.log_writer import LogWriter
+from headway.core.job import FinishReason
+from headway.core.lease_messages import Grant
+from headway.core.records import Attempt, End, Usage
+from headway.settings import Settings
+from loadtest.child import Child, Questions, asked
+from loadtest.queue_load.simulated_worker import NUM_OUTPUT_TOKENS, SimulatedWorker, WriteLog
+
+WELCOME_SECONDS = 30.0
+SERVE_SECONDS = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class StartWorkers:
+    settings: Settings
+    model: str
+    num_workers: int
+    max_num_seqs: int
+    writes_records: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Serve:
+    """Take so many jobs, all workers alike, and end them; answered by `Served`."""
+
+    num_jobs: int
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    seconds: float
+    """From the first demand to the last end told."""
+    latencies: list[float]
+    """Seconds from when a worker wanted a job to when it had it."""
+
+
+@contextmanager
+def open_workers(start: StartWorkers, say: Callable[[str], None]) -> Iterator[Child]:
+    """All are welcome when this returns. Raises `BenchError`."""
+    child = Child("loadtest.queue_load.workers_child", say)
+    try:
+        child.ask(start)
+        yield child
+    finally:
+        child.close()
+
+
+async def _run(start: StartWorkers, questions: Questions) -> None:
+    connection = await connect(start.settings.broker, "load-workers", timeout_seconds=WELCOME_SECONDS)
+    write_log = _log_writing(JobLogs(connection)) if start.writes_records else None
+    workers = [
+        SimulatedWorker(number, start.model, start.settings.lease, start.max_num_seqs, write_log)
+        for number in range(start.num_workers)
+    ]
+    running = [asyncio.create_task(worker.run()) for worker in workers]
+    try:
+        async with asyncio.timeout(WELCOME_SECONDS):
+            await asyncio.gather(*(worker.is_welcome.wait() for worker in workers))
+        questions.answer(None)
+        async for question in questions.following():
+            questions.answer(await _serve(question, workers))
+    finally:
+        await asyncio.gather(*(worker.close() for worker in workers))
+        await asyncio.gather(*running, return_exceptions=True)
+        await connection.close()
+
+
+async def _serve(serve: Serve, workers: list[SimulatedWorker]) -> Served:
+    started = time.perf_counter()
+    shares = [len(range(number, serve.num_jobs, len(workers))) for number in range(len(workers))]
+    async with asyncio.timeout(SERVE_SECONDS):
+        await asyncio.gather(*(worker.serve(share) for worker, share in zip(workers, shares, strict=True)))
+    seconds = time.perf_counter() - started
+    return Served(seconds, [latency for worker in workers for latency in worker.latencies])
+
+
+def _log_writing(logs: JobLogs) -> WriteLog:
+    """The records of a short job, fenced like any other."""
+
+    async def write(grant: Grant) -> None:
+        writer = LogWriter(logs, LogState(grant.key), chunk_interval_seconds=0.0)
+        await writer.attempt(Attempt(1, grant.token, "load", payload_hash=""))
+        writer.tokens(range(NUM_OUTPUT_TOKENS), "word")
+        await writer.end(End(FinishReason.LENGTH, usage=Usage(1, 0, NUM_OUTPUT_TOKENS)))
+
+    return write
+
+
+def main() -> None:
+    with asked() as questions:
+        asyncio.run(_run(questions.next(), questions))
