@@ -90,7 +90,7 @@ class Broker:
 
     def wait_for_jobs(self, num_jobs: int) -> None:
         """Until so many are left in the stream. Raises `BenchError` if that takes too long."""
-        self.loop.run(self._wait(num_jobs))
+        self.loop.run(self._until(lambda num_now: num_now <= num_jobs))
 
     async def _publish(self, num_jobs: int) -> None:
         client, num_before = self.connection.client, await self._num_jobs()
@@ -99,16 +99,18 @@ class Broker:
             await client.publish(f"headway.jobs.{MODEL}.{job.tenant}", job.payload)
             if number % PUBLISH_BATCH == 0:
                 await self._num_jobs()
-        if (num_now := await self._num_jobs()) < num_before + num_jobs:
-            raise BenchError(f"nats-server holds {num_now} jobs after {num_jobs} were published to {num_before}")
+        await self._until(lambda num_now: num_now >= num_before + num_jobs)
 
     async def _num_jobs(self) -> int:
         return (await self.connection.js.stream_info(JOBS)).state.messages
 
-    async def _wait(self, num_jobs: int) -> None:
-        async with asyncio.timeout(SETTLE_SECONDS):
-            while await self._num_jobs() > num_jobs:  # noqa: ASYNC110 (the stream has no event for it)
-                await asyncio.sleep(POLL_SECONDS)
+    async def _until(self, is_enough: Callable[[int], bool]) -> None:
+        try:
+            async with asyncio.timeout(SETTLE_SECONDS):
+                while not is_enough(await self._num_jobs()):  # noqa: ASYNC110 (the stream has no event for it)
+                    await asyncio.sleep(POLL_SECONDS)
+        except TimeoutError:
+            raise BenchError(f"nats-server holds {await self._num_jobs()} jobs, for {SETTLE_SECONDS:g} s now") from None
 
 
 def model_status(queue: Child) -> ModelStatus:
