@@ -102,9 +102,9 @@ def _round(path: _Path, workers: Child, num_jobs: int, totals: _Totals) -> None:
     processes = {"queue": path.queue.pid, "nats-server": path.broker.nats.pid, "workers": workers.pid}
     cpu, started = CpuClock(processes), time.perf_counter()
     served: Served = workers.ask(Serve(num_jobs))
-    path.broker.wait_for_jobs(path.num_waiting - num_jobs)
+    path.broker.wait_for_jobs(path.num_waiting - served.num_jobs)
     totals.settled_seconds += time.perf_counter() - started
-    totals.add(num_jobs, served, path.queue.ask(AskQueue.DECISIONS), cpu.elapsed())
+    totals.add(served, path.queue.ask(AskQueue.DECISIONS), cpu.elapsed())
 
 
 class _Totals:
@@ -119,8 +119,8 @@ class _Totals:
         self._num_grants = 0
         self._cpu: dict[str, float] = {}
 
-    def add(self, num_jobs: int, served: Served, decisions: Decisions, cpu: dict[str, float]) -> None:
-        self.num_jobs += num_jobs
+    def add(self, served: Served, decisions: Decisions, cpu: dict[str, float]) -> None:
+        self.num_jobs += served.num_jobs
         self.ended_seconds += served.seconds
         self._latencies += served.latencies
         self._decisions += decisions.seconds

@@ -41,7 +41,9 @@ def open_broker(options: QueueLoad, settings: Settings) -> Iterator[Broker]:
         nats = EmbeddedNats(Path(folder))
         loop.run(nats.start())
         parts.callback(lambda: loop.run(nats.stop()))
-        connection = loop.run(connect(replace(settings.broker, nats_url=nats.url), "load", timeout_seconds=CONNECT_SECONDS))
+        connection = loop.run(
+            connect(replace(settings.broker, nats_url=nats.url), "load", timeout_seconds=CONNECT_SECONDS)
+        )
         parts.callback(lambda: loop.run(connection.close()))
         loop.run(ensure_streams(connection.js, settings.broker))
         yield Broker(loop, nats, connection, LoadJobs(options.num_tenants, options.payload_bytes))
@@ -55,7 +57,9 @@ def load_settings(options: QueueLoad, settings: Settings) -> Settings:
         max_waiting_jobs=most,
         max_waiting_jobs_per_tenant=most,
         max_waiting_bytes=max(settings.broker.max_waiting_bytes, 2 * most * options.payload_bytes),
-        max_waiting_bytes_per_tenant=max(settings.broker.max_waiting_bytes_per_tenant, 2 * most * options.payload_bytes),
+        max_waiting_bytes_per_tenant=max(
+            settings.broker.max_waiting_bytes_per_tenant, 2 * most * options.payload_bytes
+        ),
     )
     return replace(
         settings,

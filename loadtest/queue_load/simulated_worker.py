@@ -50,11 +50,16 @@ class SimulatedWorker:
         self._writing: set[asyncio.Task[None]] = set()
         self.is_welcome = asyncio.Event()
         self._is_idle = asyncio.Event()
+        self.num_taken = 0
+        """Jobs, ever."""
         self.latencies: list[float] = []
         """From when it wanted a job to when it had it, seconds; of the newest `serve`."""
 
     async def serve(self, num_jobs: int) -> None:
-        """Take so many jobs; returns when the end of the last is told."""
+        """Take so many jobs; returns when the end of the last is told.
+
+        Or a few more: what ends makes room for another in the leader's eyes, before it has heard that none is wanted.
+        """
         if not num_jobs:
             return
         self._num_left, self.latencies = num_jobs, []
@@ -85,7 +90,7 @@ class SimulatedWorker:
     def _ask(self) -> None:
         """Say what could be taken now, if that is news."""
         demand = self._leases.demand(self._stats())
-        demand = replace(demand, num_sequences=min(demand.num_sequences, self._num_left))
+        demand = replace(demand, num_sequences=min(demand.num_sequences, max(0, self._num_left)))
         if demand != self._last_demand and self._client.send(demand):
             self._last_demand = demand
         num_new = demand.num_sequences - len(self._wanted_at)
@@ -94,8 +99,10 @@ class SimulatedWorker:
     def _take(self, grant: Grant) -> None:
         if self._leases.accept(grant) is not GrantVerdict.START:
             return
-        self.latencies.append(time.perf_counter() - self._wanted_at.popleft())
+        if self._wanted_at:
+            self.latencies.append(time.perf_counter() - self._wanted_at.popleft())
         self._num_left -= 1
+        self.num_taken += 1
         self._granted.append(grant)
         if len(self._granted) == 1:
             asyncio.get_running_loop().call_soon(self._step)
@@ -121,7 +128,7 @@ class SimulatedWorker:
             self._client.send(ended)
         self._last_demand = None
         self._ask()
-        if not self._num_left and not self._leases.held_keys:
+        if self._num_left <= 0 and not self._leases.held_keys:
             self._is_idle.set()
 
     async def _report_progress(self) -> None:

@@ -20,7 +20,7 @@ from loadtest.child import Child, Questions, asked
 from loadtest.queue_load.simulated_worker import NUM_OUTPUT_TOKENS, SimulatedWorker, WriteLog
 
 WELCOME_SECONDS = 30.0
-SERVE_SECONDS = 300.0
+SERVE_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,8 @@ class Serve:
 
 @dataclass(frozen=True, slots=True)
 class Served:
+    num_jobs: int
+    """As many as were asked for, or a few more."""
     seconds: float
     """From the first demand to the last end told."""
     latencies: list[float]
@@ -79,12 +81,13 @@ async def _run(start: StartWorkers, questions: Questions) -> None:
 
 
 async def _serve(serve: Serve, workers: list[SimulatedWorker]) -> Served:
-    started = time.perf_counter()
+    num_before, started = sum(worker.num_taken for worker in workers), time.perf_counter()
     shares = [len(range(number, serve.num_jobs, len(workers))) for number in range(len(workers))]
     async with asyncio.timeout(SERVE_SECONDS):
         await asyncio.gather(*(worker.serve(share) for worker, share in zip(workers, shares, strict=True)))
     seconds = time.perf_counter() - started
-    return Served(seconds, [latency for worker in workers for latency in worker.latencies])
+    num_jobs = sum(worker.num_taken for worker in workers) - num_before
+    return Served(num_jobs, seconds, [latency for worker in workers for latency in worker.latencies])
 
 
 def _log_writing(logs: JobLogs) -> WriteLog:
