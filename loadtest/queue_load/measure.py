@@ -20,7 +20,7 @@ from loadtest.queue_load.path import (
     memory_bytes,
     model_status,
     open_broker,
-    wait_until_waiting,
+    wait_until_indexed,
     with_policy,
 )
 from loadtest.queue_load.queue_child import AskQueue, Decisions, Started, open_queue
@@ -94,8 +94,11 @@ def _serve(path: _Path, num_workers: int, part: Part) -> dict[str, Any]:
 
 
 def _fill(path: _Path) -> None:
-    path.broker.publish(path.num_waiting - path.broker.num_jobs())
-    wait_until_waiting(path.queue, path.num_waiting)
+    """A worker may have been granted a job more than it wanted, which it still ends: hence again and again."""
+    wait_until_indexed(path.queue, path.broker)
+    while (num_missing := path.num_waiting - path.broker.num_jobs()) > 0:
+        path.broker.publish(num_missing)
+        wait_until_indexed(path.queue, path.broker)
 
 
 def _round(path: _Path, workers: Child, num_jobs: int, totals: _Totals) -> None:

@@ -26,7 +26,7 @@ from loadtest.queue_load.queue_child import AskQueue
 MODEL = "load"
 ANY_PORT = "127.0.0.1:0"
 CONNECT_SECONDS = 30.0
-SETTLE_SECONDS = 300.0
+SETTLE_SECONDS = 60.0
 POLL_SECONDS = 0.005
 PUBLISH_BATCH = 1000
 """Jobs after which the server is asked whether it has stored them, so that nothing is refused for haste."""
@@ -122,12 +122,12 @@ def model_status(queue: Child) -> ModelStatus:
     return status.models[0]
 
 
-def wait_until_waiting(queue: Child, num_jobs: int) -> None:
-    """Until the queue knows of so many waiting jobs. Raises `BenchError` if that takes too long."""
+def wait_until_indexed(queue: Child, broker: Broker) -> None:
+    """Until the queue knows of all jobs of the stream and of no other. Raises `BenchError` if that takes too long."""
     give_up_at = time.monotonic() + SETTLE_SECONDS
-    while (num_waiting := model_status(queue).num_waiting_jobs) < num_jobs:
+    while (num_known := model_status(queue).num_outstanding_jobs) != (num_jobs := broker.num_jobs()):
         if time.monotonic() > give_up_at:
-            raise BenchError(f"the queue holds {num_waiting} of {num_jobs} jobs")
+            raise BenchError(f"the queue knows of {num_known} jobs, the stream holds {num_jobs}")
         time.sleep(POLL_SECONDS)
 
 
