@@ -38,64 +38,57 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from headway.core.scheduler_config import Batching
 from headway.settings import Settings
+from loadtest.checks import check
 from loadtest.comparison import compare, comparison_text, median_run
-from loadtest.errors import BenchError
 from loadtest.floor import Floor, measure_floor
 from loadtest.machine import describe_machine
-from loadtest.peers.catalogue import Opponent, Peer
-from loadtest.peers.process import open_peer
-from loadtest.report import floor_text, to_text
-from loadtest.requests import DEFAULT_WORKLOAD, Request, load_workload
-from loadtest.systems import Say, System, check_target, open_target
-from loadtest.targets import Target
-from loadtest.turns import HEADWAY, Measured, Run, Schedule, Turns
+from loadtest.opening import Opening, with_weights
+from loadtest.options import BenchOptions
+from loadtest.progress import Watch, nobody
+from loadtest.recording import Recording
+from loadtest.report import build_report, floor_text, to_text
+from loadtest.results.documents import decode_document
+from loadtest.targets.systems import Say
+from loadtest.targets.target import Target
+from loadtest.turns import HEADWAY, Measured, Run, Turns
+from loadtest.workloads.arrivals import Arrivals
+from loadtest.workloads.drawing import DEFAULT_VOCAB_SIZE
+from loadtest.workloads.requests import Request
+from loadtest.workloads.workload import Workload
 
-WARM_UP = (Request(tuple(range(3, 19)), num_output_tokens=4, gap=0.0),) * 4
-"""Enough for what is set up on first use: threads, allocations, the log's first writes."""
 NUM_COMPARED_ROUNDS = 3
 
 
-@dataclass(frozen=True, slots=True)
-class BenchOptions:
-    target: Target = Target.ENGINE
-    workload: Path = DEFAULT_WORKLOAD
-    schedule: Schedule = field(default_factory=Schedule)
-    opponents: Mapping[str, Opponent] = field(default_factory=dict)
-    """By the name under which they are reported."""
-    num_rounds: int | None = None
-    """None: one, or three with opponents."""
-    json_path: Path | None = None
-    """Where the report shall go."""
-
-
-def bench(options: BenchOptions, settings: Settings, say: Say) -> dict[str, Any]:
+def bench(options: BenchOptions, settings: Settings, say: Say, watch: Watch = nobody) -> dict[str, Any]:
     """The report, written to ``json_path`` too. Raises ``HeadwayError`` for what cannot be run; what can be known
     beforehand, before anything is started."""
-    requests = load_workload(options.workload)
-    _check(options)
-    say("measuring what this machine can do")
-    floor = measure_floor(settings.engine)
+    check(options)
+    floor = None
+    if options.needs_model:
+        say("measuring what this machine can do")
+        floor = measure_floor(settings.engine)
+    workload = options.draw_workload(DEFAULT_VOCAB_SIZE if floor is None else floor.vocab_size)
+    settings = with_weights(settings, workload.weights)
+    opening = Opening(settings, say, watch, options.timeout_seconds, None if floor is None else floor.model_source)
     with ExitStack() as stack, _said_when_interrupted(say):
-        systems: dict[str, System] = {HEADWAY: stack.enter_context(open_target(options.target, settings, say))}
-        for name, opponent in options.opponents.items():
-            say(f"starting {name}")
-            systems[name] = stack.enter_context(_open(opponent, floor.model_source, settings, say))
-        for system in systems.values():
-            system.run(WARM_UP, [0.0] * len(WARM_UP))
-        measured = Turns(systems, requests, options.schedule, say).take(options.num_rounds or _default_rounds(options))
-        facts = {name: getattr(systems[name], "facts", {}) for name in options.opponents}
+        systems = opening.open_all(stack, dict(zip((HEADWAY, *options.opponents), options.systems, strict=True)))
+        turns = Turns(systems, workload.requests, workload.schedule, say, _summarise(workload, settings))
+        measured = turns.take(options.num_rounds or _default_rounds(options)).with_few_details()
+        facts = {name: getattr(system, "facts", {}) for name, system in systems.items()}
     report = {
-        **_what_was_run(options, settings),
+        **_what_was_run(options, workload, settings),
         **median_run(measured.runs[HEADWAY]),
-        "floor": _floor_report(floor.floor, requests, median_run(measured.runs[HEADWAY])),
+        "facts": facts[HEADWAY],
+        "floor": floor and _floor_report(floor.floor, workload.requests, median_run(measured.runs[HEADWAY])),
         "machine": _machine(settings),
         "runs": measured.runs[HEADWAY],
         "bursts": measured.bursts.get(HEADWAY, []),
@@ -103,16 +96,21 @@ def bench(options: BenchOptions, settings: Settings, say: Say) -> dict[str, Any]
     }
     if options.json_path is not None:
         options.json_path.write_text(json.dumps(report, indent=1) + "\n")
+    if options.html_path is not None:
+        _write_page(report, options.html_path)
+    if options.html_path is not None:
+        _write_page(report, options.html_path)
     return report
 
 
 def report_text(report: Mapping[str, Any]) -> str:
-    return "\n".join([to_text(report), floor_text(report["floor"]), *_comparisons(report)])
+    floor = [floor_text(report["floor"])] if report["floor"] else []
+    return "\n".join([to_text(report), *floor, *_comparisons(report)])
 
 
 def is_complete(report: Mapping[str, Any]) -> bool:
-    """Whether every run of every system did all of the work."""
-    return all(run["num_completed"] == run["num_requests"] for run in _all_runs(report))
+    """Whether every run of every system did all of the work, but for what was cancelled on purpose."""
+    return all(run["num_completed"] + run["num_cancelled"] == run["num_requests"] for run in _all_runs(report))
 
 
 def mean_context_tokens(requests: Sequence[Request]) -> float:
@@ -139,35 +137,16 @@ def say(stage: str) -> None:
     print(stage, file=sys.stderr, flush=True)
 
 
-def _check(options: BenchOptions) -> None:
-    """What would otherwise only be found after minutes. Raises ``HeadwayError``."""
-    check_target(options.target)
-    for opponent in options.opponents.values():
-        if opponent is options.target:
-            raise BenchError(f"{options.target} cannot be compared with itself")
-        if isinstance(opponent, Peer):
-            opponent.check()
-        else:
-            check_target(opponent)
-    if options.json_path is not None:
-        _check_writable(options.json_path)
+def _write_page(report: Mapping[str, Any], path: Path) -> None:
+    """Read back from its JSON, as that of a file is."""
+    from loadtest.page.write import write_page  # matplotlib takes a second to import
+
+    write_page({path.stem: decode_document(json.dumps(report).encode(), path)}, path)
 
 
-def _check_writable(path: Path) -> None:
-    """Raises `BenchError`; leaves nothing behind."""
-    try:
-        if path.exists():
-            path.open("r+b").close()
-        else:
-            tempfile.TemporaryFile(dir=path.parent).close()
-    except OSError as exc:
-        raise BenchError(f"the report cannot be written to {path}: {exc.strerror}") from exc
-
-
-def _open(opponent: Opponent, model_source: str, settings: Settings, say: Say) -> AbstractContextManager[System]:
-    if isinstance(opponent, Peer):
-        return open_peer(opponent, model_source, settings.engine)
-    return open_target(opponent, settings, say)
+def _summarise(workload: Workload, settings: Settings) -> Callable[[Recording], Run]:
+    weights = {request.tenant: settings.queue.weight(request.tenant) for request in workload.requests}
+    return partial(build_report, slo=workload.slo, weights=weights)
 
 
 def _default_rounds(options: BenchOptions) -> int:
@@ -213,14 +192,19 @@ def _floor_report(floor: Floor, requests: Sequence[Request], run: Mapping[str, A
     return {**asdict(floor), "context_tokens": context, "decode_step_seconds": least, "share": share}
 
 
-def _what_was_run(options: BenchOptions, settings: Settings) -> dict[str, Any]:
+def _what_was_run(options: BenchOptions, workload: Workload, settings: Settings) -> dict[str, Any]:
+    schedule = workload.schedule
+    is_static = options.target is Target.STATIC
     return {
         "target": options.target,
-        "arrivals": options.schedule.arrivals,
-        "load": options.schedule.load if options.schedule.measures_capacity else None,
-        "workload": options.workload.name,
-        "model": settings.engine.model,
-        "batching": settings.scheduler.batching,
+        "arrivals": schedule.arrivals,
+        "load": schedule.load if schedule.measures_capacity else None,
+        "num_clients": schedule.num_clients if schedule.arrivals is Arrivals.CLOSED else None,
+        "workload": workload.name,
+        "scenario": workload.scenario,
+        "seed": workload.seed,
+        "model": settings.engine.model if options.needs_model else None,
+        "batching": Batching.STATIC if is_static else settings.scheduler.batching,
     }
 
 

@@ -1,7 +1,7 @@
 """A process of our own that is asked and answers, for what must be measured by itself.
 
     bench ── what to start, then questions ──▶ standard input    a module of loadtest
-          ◀── stages, ready, answers, failed ── standard output
+          ◀── stages, notes, answers, failed ── standard output
 
 Both ends are this package in the same interpreter, so what passes is pickled, each message behind its length. The child
 ends with its input, and the kernel ends it if its parent is killed.
@@ -35,6 +35,11 @@ class _Stage:
 
 
 @dataclass(frozen=True, slots=True)
+class _Note:
+    content: object
+
+
+@dataclass(frozen=True, slots=True)
 class _Failed:
     reason: str
 
@@ -42,9 +47,17 @@ class _Failed:
 class Child:
     """The parent's end."""
 
-    def __init__(self, module: str, say: Callable[[str], None], environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        module: str,
+        say: Callable[[str], None],
+        environment: Mapping[str, str] | None = None,
+        on_note: Callable[[Any], None] = lambda content: None,
+    ) -> None:
+        """``on_note`` hears what the child tells while it works on an answer."""
         self._module = module
         self._say = say
+        self._on_note = on_note
         # Imported and not run with -m: pickle must find its classes where they are for the parent.
         # A session of its own: Ctrl-C is for the parent, which then ends this.
         self._process = subprocess.Popen(
@@ -91,9 +104,13 @@ class Child:
                 raise BenchError(f"{self._module} ended with status {self._process.wait()}") from exc
             if isinstance(answer, _Failed):
                 raise BenchError(answer.reason)
-            if not isinstance(answer, _Stage):
-                return answer
-            self._say(answer.text)
+            match answer:
+                case _Stage(text):
+                    self._say(text)
+                case _Note(content):
+                    self._on_note(content)
+                case _:
+                    return answer
 
 
 class Questions:
@@ -121,6 +138,10 @@ class Questions:
     def stage(self, text: str) -> None:
         """Something that people would like to hear."""
         self.answer(_Stage(text))
+
+    def note(self, content: object) -> None:
+        """Something about the answer that is being worked on."""
+        self.answer(_Note(content))
 
 
 @contextmanager

@@ -46,6 +46,7 @@ class Measured:
     floor: Floor
     model_source: str
     """Where the model's weights are: a folder, or a hub id."""
+    vocab_size: int
 
     def to_line(self) -> str:
         return json.dumps(asdict(self))
@@ -53,7 +54,7 @@ class Measured:
     @staticmethod
     def from_line(line: str) -> Measured:
         fields = json.loads(line)
-        return Measured(Floor(**fields["floor"]), fields["model_source"])
+        return Measured(Floor(**fields["floor"]), fields["model_source"], fields["vocab_size"])
 
 
 def measure_floor(config: EngineConfig) -> Measured:

@@ -60,7 +60,7 @@ def _measure(config: EngineConfig, quantization: Quantization) -> Measured:
     if quantization is Quantization.INT8 and use_native_kernels(cache_folder(config), _ignore):
         weight_size, rate = 1, int8_rate
     floor = Floor(read_rate(), rate(loaded.dtype), num_weights, num_weights * weight_size, kept * itemsize)
-    return Measured(floor, model_source(config, _ignore))
+    return Measured(floor, model_source(config, _ignore), loaded.vocab_size)
 
 
 def _ignore(stage: str) -> None:

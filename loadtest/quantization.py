@@ -37,7 +37,7 @@ from headway.engine.process import child_environment
 from loadtest.comparison import spread
 from loadtest.errors import BenchError
 from loadtest.machine import describe_machine
-from loadtest.requests import Request, load_workload
+from loadtest.workloads.requests import Request, load_workload
 
 if TYPE_CHECKING:
     from headway.engine.engine import Engine
@@ -103,8 +103,8 @@ def _as_json(quality: Quality) -> dict[str, Any]:
 
 
 def _decode_steps(engines: Mapping[Quantization, Engine], size: int) -> dict[str, Any]:
-    from loadtest.engine_target import run_on_engine
     from loadtest.report import build_report
+    from loadtest.targets.engine_target import run_on_engine
 
     _say(f"steps of {size} sequences")
     words = load_workload()[0].prompt_token_ids

@@ -8,10 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from headway.core.job import FinishReason
 from headway.core.stats import SchedulerStats, StepStats
 from headway.engine.messages import StepReport
+from loadtest.workloads.requests import DEFAULT_TENANT, Request
+
+
+class Outcome(StrEnum):
+    """Exactly one holds of every request."""
+
+    COMPLETED = "completed"
+    """It ended by length, with exactly the tokens that were asked for."""
+    CANCELLED = "cancelled"
+    """Its client gave up, as it was meant to."""
+    FAILED = "failed"
+    """It ended otherwise than asked."""
+    LOST = "lost"
+    """It never ended."""
 
 
 @dataclass(slots=True)
@@ -25,10 +40,37 @@ class Timeline:
     last_token_at: float | None = None
     ended_at: float | None = None
     finish_reason: FinishReason | None = None
+    tenant: str = DEFAULT_TENANT
+    label: str | None = None
+    num_prompt_tokens: int = 0
+    queue_seconds: float | None = None
+    """From when it was due until it was granted or first scheduled; None where the target cannot tell."""
+    gaps: list[float] = field(default_factory=list)
+    """Between two deliveries of tokens."""
+    sent_at: float | None = None
+    has_given_up: bool = False
+    """Its client has asked for a cancel."""
+
+    @classmethod
+    def of(cls, request: Request) -> Timeline:
+        """Before anything has happened to it."""
+        return cls(
+            0.0,
+            request.num_output_tokens,
+            tenant=request.tenant,
+            label=request.label,
+            num_prompt_tokens=len(request.prompt_token_ids),
+        )
+
+    def send(self, due_at: float, now: float) -> None:
+        self.due_at = due_at
+        self.sent_at = now
 
     def receive(self, num_tokens: int, now: float) -> None:
         if not num_tokens:
             return
+        if self.last_token_at is not None:
+            self.gaps.append(now - self.last_token_at)
         self.num_tokens += num_tokens
         self.last_token_at = now
         if self.first_token_at is None:
@@ -42,6 +84,14 @@ class Timeline:
     def is_complete(self) -> bool:
         """Whether it did the work that was asked for, no more and no less."""
         return self.finish_reason is FinishReason.LENGTH and self.num_tokens == self.num_expected_tokens
+
+    @property
+    def outcome(self) -> Outcome:
+        if self.is_complete:
+            return Outcome.COMPLETED
+        if self.has_given_up and self.finish_reason is FinishReason.CANCELLED:
+            return Outcome.CANCELLED
+        return Outcome.LOST if self.finish_reason is None else Outcome.FAILED
 
     @property
     def ttft_seconds(self) -> float | None:
@@ -58,6 +108,18 @@ class Timeline:
     def e2e_seconds(self) -> float | None:
         return None if self.ended_at is None else self.ended_at - self.due_at
 
+    @property
+    def max_gap_seconds(self) -> float | None:
+        return max(self.gaps, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class StepEnd:
+    """The engine after a step."""
+
+    at: float
+    num_running: int
+
 
 @dataclass(slots=True)
 class StepLog:
@@ -67,13 +129,23 @@ class StepLog:
     first: SchedulerStats | None = None
     """Before the run."""
     last: SchedulerStats | None = None
+    ends: list[StepEnd] = field(default_factory=list)
+    """One for each of ``steps``, where times are known."""
 
-    def add(self, report: StepReport) -> None:
+    def add(self, report: StepReport, now: float | None = None) -> None:
+        """``now``: when the report came, if anybody wants to know."""
         if self.first is None:
             self.first = report.scheduler
         elif report.step is not None:
             self.steps.append(report.step)
+            if now is not None:
+                self.ends.append(StepEnd(now, report.scheduler.num_running))
         self.last = report.scheduler
+
+    def counted_from(self, started: float) -> StepLog:
+        """The same with times in seconds from that moment."""
+        ends = [StepEnd(end.at - started, end.num_running) for end in self.ends]
+        return StepLog(self.steps, self.first, self.last, ends)
 
     def since_first(self, counter: str) -> int:
         """How much a counter of `SchedulerStats` rose during the run."""
@@ -94,6 +166,8 @@ class Recording:
     steps: StepLog
     cpu_seconds: Mapping[str, float]
     """User and system time that each process spent during the run."""
+    errors: Mapping[str, int] = field(default_factory=dict)
+    """What requests failed or were lost with, in words, and how many of them."""
 
     @property
     def completed(self) -> list[Timeline]:

@@ -4,41 +4,81 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
 from typing import Any
 
 from headway.core.stats import StepStats
-from loadtest.recording import Recording
-from loadtest.statistics import summarise
+from loadtest.recording import Outcome, Recording
+from loadtest.request_figures import finish_reason, request_rows, tenant_figures
+from loadtest.slo import Slo, goodput
+from loadtest.statistics import summary_of
+from loadtest.step_figures import step_columns
 
 SHOWN_BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64)
+SHOWN_LATENCIES = (
+    ("queued", "queue_seconds"),
+    ("first token", "ttft_seconds"),
+    ("per token", "tpot_seconds"),
+    ("between them", "inter_token_gap_seconds"),
+    ("end to end", "e2e_seconds"),
+)
+LONG_KEYS = ("requests", "timeline")
+"""Of a run, what one run in many is enough to keep."""
 
 
-def build_report(recording: Recording) -> dict[str, Any]:
-    """Everything that was measured; what was run, and where, is the caller's to add."""
-    completed, log = recording.completed, recording.steps
-    duration = recording.duration_seconds
-    decodes = [step for step in log.steps if not step.num_prefill_tokens]
-    prefills = [step for step in log.steps if step.num_prefill_tokens]
+def build_report(
+    recording: Recording, slo: Slo | None = None, weights: Mapping[str, float] | None = None
+) -> dict[str, Any]:
+    """Everything that was measured; what was run, and where, is the caller's to add. ``weights`` are the tenants'."""
+    return {
+        **_request_figures(recording),
+        **_step_figures(recording),
+        "cpu_seconds": dict(recording.cpu_seconds),
+        "goodput": goodput(recording, slo),
+        "tenants": tenant_figures(recording, weights or {}),
+        "requests": request_rows(recording),
+        "timeline": step_columns(recording),
+    }
+
+
+def without_details(run: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in run.items() if key not in LONG_KEYS}
+
+
+def _request_figures(recording: Recording) -> dict[str, Any]:
+    completed, duration = recording.completed, recording.duration_seconds
+    outcomes = Counter(line.outcome for line in recording.timelines)
     return {
         "num_requests": len(recording.timelines),
         "num_completed": len(completed),
-        "finish_reasons": Counter(str(line.finish_reason).lower() for line in recording.timelines),
+        "num_cancelled": outcomes[Outcome.CANCELLED],
+        "num_failed": outcomes[Outcome.FAILED],
+        "num_lost": outcomes[Outcome.LOST],
+        "finish_reasons": Counter(finish_reason(line) for line in recording.timelines),
+        "errors": dict(recording.errors),
         "num_output_tokens": recording.num_output_tokens,
         "duration_seconds": duration,
         "output_tokens_per_s": recording.num_output_tokens / duration if duration else 0.0,
-        "ttft_seconds": _summary(timeline.ttft_seconds for timeline in completed),
-        "tpot_seconds": _summary(timeline.tpot_seconds for timeline in completed),
-        "e2e_seconds": _summary(timeline.e2e_seconds for timeline in completed),
+        "ttft_seconds": summary_of(line.ttft_seconds for line in completed),
+        "tpot_seconds": summary_of(line.tpot_seconds for line in completed),
+        "e2e_seconds": summary_of(line.e2e_seconds for line in completed),
+        "inter_token_gap_seconds": summary_of(gap for line in completed for gap in line.gaps),
+        "queue_seconds": summary_of(line.queue_seconds for line in recording.timelines),
+    }
+
+
+def _step_figures(recording: Recording) -> dict[str, Any]:
+    log = recording.steps
+    decodes = [step for step in log.steps if not step.num_prefill_tokens]
+    prefills = [step for step in log.steps if step.num_prefill_tokens]
+    return {
         "step_seconds": _by_batch_size(decodes),
         "prefill_step_seconds": _of_steps(prefills),
-        "schedule_seconds": _summary(step.schedule_seconds for step in log.steps),
+        "schedule_seconds": summary_of(step.schedule_seconds for step in log.steps),
         "num_steps": len(log.steps),
         "num_prefill_tokens": sum(step.num_prefill_tokens for step in log.steps),
         "slot_utilisation": log.slot_utilisation,
         "num_preemptions": log.since_first("num_preemptions_total"),
         "num_recomputed_tokens": log.since_first("num_recomputed_tokens_total"),
-        "cpu_seconds": dict(recording.cpu_seconds),
     }
 
 
@@ -60,8 +100,9 @@ def _lines(report: Mapping[str, Any]) -> Iterable[str]:
     )
     if report["num_completed"] < report["num_requests"]:
         yield "ended: " + ", ".join(f"{number} {reason}" for reason, number in report["finish_reasons"].items())
+    yield from (f"error: {number} x {error}" for error, number in report["errors"].items())
     yield f"{'':14}{'mean':>9}{'p50':>9}{'p90':>9}{'p99':>9}"
-    for name, key in (("first token", "ttft_seconds"), ("per token", "tpot_seconds"), ("end to end", "e2e_seconds")):
+    for name, key in SHOWN_LATENCIES:
         yield _row(name, report[key])
     for size in SHOWN_BATCH_SIZES:
         if summary := report["step_seconds"].get(str(size)):
@@ -70,7 +111,17 @@ def _lines(report: Mapping[str, Any]) -> Iterable[str]:
     yield _row("scheduling", report["schedule_seconds"])
     if report["slot_utilisation"] is not None:
         yield f"slots used: {report['slot_utilisation']:.0%}; preemptions: {report['num_preemptions']}"
+    if report["goodput"] is not None:
+        yield _goodput_text(report["goodput"])
+    if len(report["tenants"]) > 1:
+        yield from (_row(f"{name}, e2e", tenant["e2e_seconds"]) for name, tenant in report["tenants"].items())
     yield "CPU seconds: " + ", ".join(f"{name} {seconds:.2f}" for name, seconds in report["cpu_seconds"].items())
+
+
+def _goodput_text(goodput: Mapping[str, Any]) -> str:
+    promises = ((name.removesuffix("_seconds"), most) for name, most in goodput["slo"].items() if most is not None)
+    slo = ", ".join(f"{name} ≤ {most:g} s" for name, most in promises)
+    return f"goodput: {goodput['share']:.0%} of requests kept {slo}: {goodput['requests_per_s']:.2f} requests/s"
 
 
 def _row(name: str, summary: Mapping[str, float] | None) -> str:
@@ -88,10 +139,5 @@ def _by_batch_size(steps: Iterable[StepStats]) -> dict[str, dict[str, float] | N
 
 
 def _of_steps(steps: list[StepStats]) -> dict[str, float] | None:
-    summary = _summary(step.seconds for step in steps)
+    summary = summary_of(step.seconds for step in steps)
     return None if summary is None else {"num_steps": len(steps), **summary}
-
-
-def _summary(values: Iterable[float | None]) -> dict[str, float] | None:
-    summary = summarise(values)
-    return None if summary is None else asdict(summary)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,12 @@ def summarise(values: Iterable[float | None]) -> Summary | None:
     if not known:
         return None
     return Summary(math.fsum(known) / len(known), *(percentile(known, percent) for percent in (50, 90, 99)))
+
+
+def summary_of(values: Iterable[float | None]) -> dict[str, float] | None:
+    """The same for a report."""
+    summary = summarise(values)
+    return None if summary is None else asdict(summary)
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float:

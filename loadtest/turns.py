@@ -1,43 +1,30 @@
-"""Systems take turns, round by round, at one of three ways for requests to come.
+"""Systems take turns, round by round, with the same requests.
 
-burst             all at once
-rate              the same Poisson process for everybody
-load              a burst measures what each system can take; then each gets its own Poisson process, at that share of
-                  its own capacity, and Headway gets each opponent's too, so that both readings of "as loaded" are there
+Where a schedule gives the rate itself, or has none, everybody gets the very same. Where it gives a load, a burst
+measures what each system can take; then each gets its own process, at that share of its own capacity, and Headway gets
+each opponent's too, so that both readings of "as loaded" are there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from loadtest.comparison import median_run
 from loadtest.errors import BenchError
-from loadtest.report import build_report
-from loadtest.requests import Arrivals, Request, arrival_times
-from loadtest.systems import Say, System
+from loadtest.recording import Recording
+from loadtest.report import build_report, without_details
+from loadtest.targets.systems import Say, System
+from loadtest.workloads.arrivals import BURST, Schedule
+from loadtest.workloads.plan import Plan
+from loadtest.workloads.requests import Request
 
 HEADWAY = "headway"
 """The target's name among the systems."""
-DEFAULT_LOAD = 0.6
 
 Run = dict[str, Any]
 """A report of `loadtest.report`, with the ``rate`` of its arrivals (None: a burst)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Schedule:
-    """How requests come."""
-
-    arrivals: Arrivals = Arrivals.BURST
-    rate: float | None = None
-    """Requests per second, for all; only for Poisson arrivals, where it may be None for ``load`` to decide."""
-    load: float = DEFAULT_LOAD
-    """Of the capacity that a burst has shown."""
-
-    @property
-    def measures_capacity(self) -> bool:
-        return self.arrivals is Arrivals.POISSON and self.rate is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +38,14 @@ class Measured:
     at_their_rate: dict[str, list[Run]] = field(default_factory=dict)
     """Headway's, by opponent, with the arrivals that the opponent had in the same round."""
 
+    def with_few_details(self) -> Measured:
+        """Only each system's median run keeps what is long."""
+        return Measured(
+            {name: _of_median_alone(runs) for name, runs in self.runs.items()},
+            {name: [without_details(run) for run in runs] for name, runs in self.bursts.items()},
+            {name: [without_details(run) for run in runs] for name, runs in self.at_their_rate.items()},
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Turns:
@@ -60,6 +55,7 @@ class Turns:
     requests: Sequence[Request]
     schedule: Schedule
     say: Say
+    summarise: Callable[[Recording], Run] = build_report
 
     def take(self, num_rounds: int) -> Measured:
         """Raises `BenchError` if a system does not answer, or completes nothing: there would be nothing to compare."""
@@ -70,30 +66,39 @@ class Turns:
                 self._loaded_round(measured)
             else:
                 for name in self.systems:
-                    measured.runs.setdefault(name, []).append(
-                        self._run(name, self.schedule.arrivals, self.schedule.rate)
-                    )
+                    measured.runs.setdefault(name, []).append(self._run(name, self.schedule.rate))
         return measured
 
     def _loaded_round(self, measured: Measured) -> None:
         rates: dict[str, float] = {}
         for name in self.systems:
-            burst = self._run(name, Arrivals.BURST, None)
+            burst = self._run_all_at_once(name)
             measured.bursts.setdefault(name, []).append(burst)
             rates[name] = self.schedule.load * capacity(burst)
         for name, rate in rates.items():
-            measured.runs.setdefault(name, []).append(self._run(name, Arrivals.POISSON, rate))
+            measured.runs.setdefault(name, []).append(self._run(name, rate))
             if name != HEADWAY:
-                measured.at_their_rate.setdefault(name, []).append(self._run(HEADWAY, Arrivals.POISSON, rate))
+                measured.at_their_rate.setdefault(name, []).append(self._run(HEADWAY, rate))
 
-    def _run(self, name: str, arrivals: Arrivals, rate: float | None) -> Run:
-        due_at = arrival_times(self.requests, arrivals, rate)
-        run = {"rate": rate, **build_report(self.systems[name].run(self.requests, due_at))}
+    def _run(self, name: str, rate: float | None) -> Run:
+        how = f"{rate:.2f} requests/s" if rate is not None else str(self.schedule)
+        return self._measure(name, self.schedule.plan(self.requests, rate), rate, how)
+
+    def _run_all_at_once(self, name: str) -> Run:
+        """Those too that have a time of their own."""
+        return self._measure(name, [0.0] * len(self.requests), None, str(BURST))
+
+    def _measure(self, name: str, plan: Plan, rate: float | None, how: str) -> Run:
+        run = {"rate": rate, **self.summarise(self.systems[name].run(self.requests, plan))}
         if not run["num_completed"]:
             raise BenchError(f"{name} completed none of the requests: {dict(run['finish_reasons'])}")
-        how = "all at once" if rate is None else f"{rate:.2f} requests/s"
         self.say(f"  {name}, {how}: {run['output_tokens_per_s']:.1f} output tokens/s")
         return run
+
+
+def _of_median_alone(runs: Sequence[Run]) -> list[Run]:
+    median = median_run(runs)
+    return [run if run is median else without_details(run) for run in runs]
 
 
 def capacity(burst: Mapping[str, Any]) -> float:

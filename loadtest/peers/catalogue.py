@@ -4,7 +4,8 @@
     llamacpp[:bf16|q8_0|file][:SLOTS]       weights rewritten in that type, or the file as it is; default bf16, 64
     transformers                            its continuous batching
     transformers:static[:ROWS]              its `generate` on batches that wait for their longest row; default 16
-    engine, nats                            Headway itself, the other `--target`
+    engine, static, nats                    Headway itself, another `--target`
+    NAME=http://HOST:PORT/v1[#MODEL]        a server that is there already, reported under that name
 
 No more than names and arguments here: this is read before anything is known to be installed.
 """
@@ -19,7 +20,9 @@ from pathlib import Path
 
 from loadtest.errors import BenchError
 from loadtest.peers.install import peer_python
-from loadtest.targets import Target
+from loadtest.targets.server import FORM as SERVER_FORM
+from loadtest.targets.server import Server, parse_server
+from loadtest.targets.target import HEADWAYS, Target
 
 
 class Weights(Enum):
@@ -53,7 +56,7 @@ class Peer:
             raise BenchError(f"{self.name} is not installed; run: python -m loadtest.peers.install {self.environment}")
 
 
-Opponent = Peer | Target
+Opponent = Peer | Server | Target
 """Whom the target takes turns with."""
 
 PATTERN = re.compile(
@@ -62,12 +65,17 @@ PATTERN = re.compile(
     r"|(?P<static>transformers:static)(:(?P<rows>[1-9][0-9]*))?"
     r"|(?P<transformers>transformers)"
 )
-FORMS = "vllm, llamacpp[:bf16|q8_0|file][:SLOTS], transformers, transformers:static[:ROWS], engine, nats"
+FORMS = (
+    "vllm, llamacpp[:bf16|q8_0|file][:SLOTS], transformers, transformers:static[:ROWS], engine, static, nats, "
+    f"{SERVER_FORM}"
+)
 
 
 def parse_opponent(text: str) -> Opponent:
     """Raises `BenchError` for what is none of `FORMS`."""
-    if text in set(Target):
+    if "=" in text:
+        return parse_server(text)
+    if text in HEADWAYS:
         return Target(text)
     found = PATTERN.fullmatch(text)
     if found is None:

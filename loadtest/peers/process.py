@@ -22,7 +22,8 @@ from loadtest.peers.catalogue import Peer, Weights
 from loadtest.peers.install import peer_python
 from loadtest.peers.protocol import Answer, Task, TaskRequest, Times
 from loadtest.recording import Recording, StepLog, Timeline
-from loadtest.requests import Request
+from loadtest.workloads.plan import ClosedLoop, Plan
+from loadtest.workloads.requests import Request
 
 STOP_SECONDS = 5.0
 """From the end of its input to SIGKILL."""
@@ -81,18 +82,20 @@ class PeerProcess:
         self.facts = json.loads(self._read())["ready"]
         self._signal(signal.SIGSTOP)
 
-    def run(self, requests: Sequence[Request], due_at: Sequence[float]) -> Recording:
+    def run(self, requests: Sequence[Request], plan: Plan) -> Recording:
+        """Open loops only: a peer gets its whole task at once. It knows no cancels either."""
+        assert not isinstance(plan, ClosedLoop)
         task = Task(
             [
-                TaskRequest(list(request.prompt_token_ids), request.num_output_tokens, due)
-                for request, due in zip(requests, due_at, strict=True)
+                TaskRequest(list(request.prompt_token_ids), request.num_output_tokens, due_at)
+                for request, due_at in zip(requests, plan, strict=True)
             ]
         )
         spent = session_cpu_seconds(self._process.pid)
         self._signal(signal.SIGCONT)
         times = self._ask(task).times
         self._signal(signal.SIGSTOP)
-        timelines = [_timeline(request, times) for request, times in zip(task.requests, times, strict=True)]
+        timelines = [_timeline(*of_one) for of_one in zip(requests, plan, times, strict=True)]
         return Recording(timelines, StepLog(), {self.name: session_cpu_seconds(self._process.pid) - spent})
 
     def close(self) -> None:
@@ -141,8 +144,10 @@ def _tcmalloc() -> list[Path]:
     return found[:1]
 
 
-def _timeline(request: TaskRequest, times: Times) -> Timeline:
-    timeline = Timeline(request.due_at, request.num_output_tokens, times.num_tokens)
+def _timeline(request: Request, due_at: float, times: Times) -> Timeline:
+    timeline = Timeline.of(request)
+    timeline.send(due_at, due_at)
+    timeline.num_tokens, timeline.gaps = times.num_tokens, times.gaps
     timeline.first_token_at, timeline.last_token_at = times.first_token_at, times.last_token_at
     if times.ended_at is not None:
         timeline.end(FinishReason.LENGTH, times.ended_at)

@@ -53,9 +53,13 @@ class Times:
     first_token_at: float | None = None
     last_token_at: float | None = None
     ended_at: float | None = None
+    gaps: list[float] = field(default_factory=list)
+    """Between two deliveries of tokens."""
 
     def receive(self, num_tokens: int, now: float) -> None:
         if num_tokens:
+            if self.last_token_at is not None:
+                self.gaps.append(now - self.last_token_at)
             self.num_tokens += num_tokens
             self.last_token_at = now
             self.first_token_at = now if self.first_token_at is None else self.first_token_at

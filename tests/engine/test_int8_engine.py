@@ -14,7 +14,7 @@ from headway.engine.engine import Engine
 from headway.engine.load import LoadedModel, cache_folder, load_model
 from headway.engine.messages import Submit
 from headway.engine.native.kernels import use_native_kernels
-from loadtest.requests import load_workload
+from loadtest.workloads.requests import load_workload
 
 NUM_TOKENS = 12
 GREEDY = SamplingParams(max_tokens=NUM_TOKENS, temperature=0.0, ignore_eos=True)

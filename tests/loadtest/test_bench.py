@@ -9,9 +9,12 @@ from click.testing import CliRunner, Result
 
 from headway.commands.bench import command
 from loadtest.bench import mean_context_tokens
-from loadtest.requests import Request
+from loadtest.workloads.requests import Request
 
-SUMMARIES = ("ttft_seconds", "tpot_seconds", "e2e_seconds", "prefill_step_seconds")
+SUMMARIES = (
+    *("ttft_seconds", "tpot_seconds", "e2e_seconds", "inter_token_gap_seconds", "queue_seconds"),
+    "prefill_step_seconds",
+)
 
 
 @pytest.fixture
@@ -38,9 +41,10 @@ def bench(*arguments: object) -> Result:
     [
         (["--target", "engine"], {"engine"}),
         (["--target", "engine", "--arrivals", "poisson", "--rate", "20"], {"engine"}),
+        (["--target", "static", "--arrivals", "closed", "--concurrency", "2"], {"engine"}),
         (["--target", "nats"], {"client", "nats-server", "queue", "worker", "engine"}),
     ],
-    ids=["engine", "engine-poisson", "nats"],
+    ids=["engine", "engine-poisson", "static-closed", "nats"],
 )
 def test_a_run_reports_every_documented_key(arguments, processes, workload, tmp_path):
     out = tmp_path / "out.json"
@@ -55,6 +59,13 @@ def test_a_run_reports_every_documented_key(arguments, processes, workload, tmp_
     assert report["num_preemptions"] == 0
     assert report["cpu_seconds"].keys() == processes
     assert report["machine"]["torch"]
+    assert (report["num_cancelled"], report["num_failed"], report["num_lost"]) == (0, 0, 0)
+    assert (report["scenario"], report["seed"], report["goodput"]) == (None, None, None)
+    assert len(report["requests"]) == 3
+    assert all(row["queue_seconds"] >= 0 for row in report["requests"])
+    assert len({len(column) for column in report["timeline"].values()}) == 1
+    assert sum(report["timeline"]["num_prefill_tokens"]) == 19
+    assert report["tenants"]["loadtest"]["num_requests"] == 3
     assert len(report["runs"]) == 1
     assert "3 of 3 requests, 19 output tokens" in result.output
     assert "GB/s" in result.output

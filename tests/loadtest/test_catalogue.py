@@ -2,7 +2,8 @@ import pytest
 
 from loadtest.errors import BenchError
 from loadtest.peers.catalogue import FORMS, Weights, parse_opponent
-from loadtest.targets import Target
+from loadtest.targets.server import Server
+from loadtest.targets.target import HEADWAYS
 
 
 @pytest.mark.parametrize(
@@ -24,13 +25,30 @@ def test_a_name_and_its_options_say_what_runs(text, runner, arguments):
     assert (peer.weights is Weights.GGUF) == text.startswith("llamacpp")
 
 
-@pytest.mark.parametrize("target", Target)
+@pytest.mark.parametrize("target", HEADWAYS)
 def test_headway_itself_may_be_an_opponent(target):
     assert parse_opponent(target.value) is target
 
 
 @pytest.mark.parametrize(
-    "text", ["sglang", "vllm:8", "llamacpp:q4", "llamacpp:0", "transformers:8", "llamacpp:16:file"]
+    ("text", "server"),
+    [
+        ("openai=http://127.0.0.1:8000/v1", Server("http://127.0.0.1:8000/v1")),
+        ("sglang=https://host/v1/#my/model", Server("https://host/v1", "my/model", "sglang")),
+    ],
+)
+def test_a_server_that_is_there_already_is_named_by_its_address(text, server):
+    assert parse_opponent(text) == server
+
+
+@pytest.mark.parametrize("text", ["openai=", "openai=host:8000", "openai=ftp://host/v1"])
+def test_an_address_that_nobody_can_ask_is_refused(text):
+    with pytest.raises(BenchError, match="http://HOST"):
+        parse_opponent(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["openai", "sglang", "vllm:8", "llamacpp:q4", "llamacpp:0", "transformers:8", "llamacpp:16:file"]
 )
 def test_what_is_not_known_is_refused_with_what_is(text):
     with pytest.raises(BenchError) as caught:

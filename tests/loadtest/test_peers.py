@@ -13,7 +13,7 @@ from loadtest.errors import BenchError
 from loadtest.peers import protocol
 from loadtest.peers.process import PeerProcess
 from loadtest.peers.protocol import Answer, Task, TaskRequest, Times, drive, serve
-from loadtest.requests import Request
+from loadtest.workloads.requests import Request
 
 
 class OneTokenAStep:

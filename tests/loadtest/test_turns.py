@@ -10,8 +10,9 @@ import pytest
 from headway.core.job import FinishReason
 from loadtest.errors import BenchError
 from loadtest.recording import Recording, StepLog, Timeline
-from loadtest.requests import Arrivals, Request
-from loadtest.turns import HEADWAY, Schedule, Turns
+from loadtest.turns import HEADWAY, Turns
+from loadtest.workloads.arrivals import Arrivals, Schedule
+from loadtest.workloads.requests import Request
 
 REQUESTS = tuple(Request((1, 2), num_output_tokens=1, gap=gap) for gap in (1.0, 2.0, 1.0))
 

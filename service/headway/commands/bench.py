@@ -6,43 +6,81 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import click
 
-from headway.commands.flags import SettingFlags, SettingsCommand, setting_flags
+from headway.commands.flags import SettingFlags, SettingsGroup, setting_flags
 from headway.commands.statuses import FAILED
 from headway.core.errors import HeadwayError
 from headway.core.scheduler_config import PrefixSharing
 
 ABOVE_ZERO = click.FloatRange(0, min_open=True)
-PEERS = "vllm, llamacpp[:bf16|q8_0|file][:SLOTS], transformers, transformers:static[:ROWS], or the other target"
+PEERS = (
+    "vllm, llamacpp[:bf16|q8_0|file][:SLOTS], transformers, transformers:static[:ROWS], another target, or "
+    "NAME=URL[#MODEL] for a server as of --target openai"
+)
 
 
-@click.command("bench", cls=SettingsCommand)
+def _list_scenarios(context: click.Context, _: click.Parameter, is_wanted: bool) -> None:
+    if not is_wanted:
+        return
+    _need_loadtest()
+    from loadtest.workloads.scenario_files import list_scenarios
+
+    scenarios = list_scenarios()
+    width = max(map(len, scenarios))
+    for name, description in scenarios.items():
+        click.echo(f"{name:{width}}  {description}")
+    context.exit()
+
+
+@click.group("bench", cls=SettingsGroup, invoke_without_command=True, subcommand_metavar="[COMMAND ...]")
 @click.option(
     "--target",
-    type=click.Choice(["engine", "nats"]),
+    type=click.Choice(["engine", "static", "nats", "openai"]),
     default="engine",
     show_default=True,
-    help="engine: the engine alone. nats: client, NATS, queue, worker and engine.",
+    help="engine: the engine alone. static: the same with static batches. nats: client, NATS, queue, worker and "
+    "engine. openai: a server with OpenAI's protocol, at --url.",
 )
+@click.option("--url", metavar="URL", help="For openai: where its /completions is, like http://127.0.0.1:8000/v1.")
+@click.option("--served-model", metavar="NAME", help="For openai: the model to ask. Default: the first that it lists.")
 @click.option(
     "--workload",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="A workload file. Default: 64 requests of 16 to 256 prompt and 8 to 256 output tokens.",
 )
+@click.option("--scenario", metavar="NAME|FILE", help="A scenario, by name or as a YAML file, instead of a workload.")
+@click.option(
+    "--list-scenarios",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_list_scenarios,
+    help="Show the scenarios that have names, and exit.",
+)
+@click.option("--num-requests", type=click.IntRange(1), metavar="N", help="So many of the scenario's requests.")
+@click.option("--seed", type=int, metavar="N", help="Of the scenario's random numbers.")
 @click.option(
     "--arrivals",
-    type=click.Choice(["burst", "poisson"]),
-    default="burst",
-    show_default=True,
-    help="burst: all requests at once. poisson: at random moments, at a mean rate.",
+    type=click.Choice(["burst", "poisson", "closed"]),
+    help="burst: all requests at once. poisson: at random moments, at a mean rate. closed: so many clients, each of "
+    "which waits for its answer. Default: the scenario's, or burst.",
 )
 @click.option("--rate", type=ABOVE_ZERO, help="For poisson: requests per second, the same for every system.")
 @click.option(
     "--load",
     type=ABOVE_ZERO,
     help="For poisson without --rate: share of each system's own capacity, which a burst measures first. Default: 0.6.",
+)
+@click.option("--concurrency", type=click.IntRange(1), metavar="N", help="For closed: the number of clients.")
+@click.option("--slo", metavar="ttft=X,tpot=X,e2e=X", help="What is promised, in seconds: goodput is what kept it.")
+@click.option(
+    "--timeout",
+    type=ABOVE_ZERO,
+    metavar="SECONDS",
+    help="For nats and openai: when a request counts as lost, from when it was due. Default: 3600.",
 )
 @click.option("--peers", default="", metavar="NAME,...", help=f"Systems to compare with, in turns: {PEERS}.")
 @click.option("--runs", type=click.IntRange(1), help="Runs of each system. Default: 1, with peers 3.")
@@ -53,47 +91,51 @@ PEERS = "vllm, llamacpp[:bf16|q8_0|file][:SLOTS], transformers, transformers:sta
     metavar="OUT",
     help="Where to write the report as JSON.",
 )
-@setting_flags("engine", "scheduler", "queue", "broker", "lease", "lease_terms", "roles", "telemetry")
-def command(
-    flags: SettingFlags,
-    target: str,
-    workload: Path | None,
-    arrivals: str,
-    rate: float | None,
-    load: float | None,
-    peers: str,
-    runs: int | None,
-    json_path: Path | None,
-) -> None:
-    """Measure throughput and latencies with a workload of exact lengths, and how far from the machine's floor they are.
+@click.option(
+    "--html",
+    "html_path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="OUT",
+    help="Where to write the report as a page with tables and plots: one file that needs nothing else.",
+)
+@setting_flags(
+    *("engine", "scheduler", "queue", "broker", "lease", "lease_terms", "roles", "telemetry"),
+    without=lambda setting: setting.name == "served_model",  # clients and worker agree on it anyway
+)
+def command(flags: SettingFlags, target: str, peers: str, **given: Any) -> None:
+    """Measure throughput and latencies with requests of exact lengths, and how far from the machine's floor they are.
 
     Exits with status 1 if a request was not completed.
     """
-    try:
-        from loadtest.bench import BenchOptions, bench, is_complete, report_text, say
-        from loadtest.peers.catalogue import parse_opponent
-        from loadtest.requests import DEFAULT_WORKLOAD, Arrivals
-        from loadtest.targets import Target
-        from loadtest.turns import DEFAULT_LOAD, Schedule
-    except ModuleNotFoundError as missing:
-        raise HeadwayError(f"{missing.name} is not installed; run: pip install 'headway[bench]'") from missing
+    if click.get_current_context().invoked_subcommand is not None:
+        return  # click calls a group's function before that of its subcommand
+    _need_loadtest(with_page=given["html_path"] is not None)
+    from loadtest.arguments import Arguments, options_of
+    from loadtest.bench import bench, is_complete, report_text, say
+    from loadtest.screen import watching
 
-    _check_arrivals(arrivals, rate, load)
-    options = BenchOptions(
-        target=Target(target),
-        workload=workload or DEFAULT_WORKLOAD,
-        schedule=Schedule(Arrivals(arrivals), rate, load or DEFAULT_LOAD),
-        opponents={name: parse_opponent(name) for name in map(str.strip, peers.split(",")) if name},
-        num_rounds=runs,
-        json_path=json_path,
-    )
+    _check(target, **given)
+    names = tuple(name for name in map(str.strip, peers.split(",")) if name)
+    options = options_of(Arguments(target=target, peers=names, **given))
     # Every system must do the same work.
-    settings = flags.load(forced={"prefix_sharing": PrefixSharing.OFF})
-    with _ended_by_sigterm():
-        report = bench(options, settings, say)
+    forced = {} if options.shares_prefixes else {"prefix_sharing": PrefixSharing.OFF}
+    settings = flags.load(forced=forced)
+    with _ended_by_sigterm(), watching() as watch:
+        report = bench(options, settings, say, watch)
     click.echo(report_text(report))
     if not is_complete(report):
         raise SystemExit(FAILED)
+
+
+def _need_loadtest(with_page: bool = False) -> None:
+    """What is missing is better known before the runs."""
+    try:
+        import loadtest.bench
+
+        if with_page:
+            import loadtest.page.write  # noqa: F401
+    except ModuleNotFoundError as missing:
+        raise HeadwayError(f"{missing.name} is not installed; run: pip install 'headway[bench]'") from missing
 
 
 @contextmanager
@@ -110,8 +152,23 @@ def _ended_by_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _check_arrivals(arrivals: str, rate: float | None, load: float | None) -> None:
-    if arrivals != "poisson" and (rate or load):
-        raise click.UsageError("--rate and --load are for --arrivals poisson")
+def _check(target: str, **given: Any) -> None:
+    """What goes together whatever a scenario says."""
+    rate, load, arrivals = given["rate"], given["load"], given["arrivals"]
+    has_scenario = given["scenario"] is not None
     if rate and load:
         raise click.UsageError("--rate and --load exclude each other")
+    if (rate or load) and arrivals != "poisson" and (arrivals or not has_scenario):
+        raise click.UsageError("--rate and --load are for --arrivals poisson")
+    if given["concurrency"] and arrivals != "closed" and (arrivals or not has_scenario):
+        raise click.UsageError("--concurrency is for --arrivals closed")
+    if arrivals == "closed" and not given["concurrency"]:
+        raise click.UsageError("--arrivals closed needs --concurrency, the number of clients")
+    if has_scenario and given["workload"] is not None:
+        raise click.UsageError("--scenario and --workload exclude each other")
+    if not has_scenario and (given["num_requests"] or given["seed"] is not None):
+        raise click.UsageError("--num-requests and --seed are for --scenario")
+    if (target == "openai") != (given["url"] is not None):
+        raise click.UsageError("--target openai needs --url, and --url is for nothing else")
+    if given["served_model"] and target != "openai":
+        raise click.UsageError("--served-model is for --target openai; --model is what the engine loads")

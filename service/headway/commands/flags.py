@@ -77,6 +77,14 @@ class SettingsCommand(click.Command):
                 formatter.write_dl(records)
 
 
+class SettingsGroup(SettingsCommand, click.Group):
+    """Such a command that has subcommands too; its help shows them last."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        super().format_options(ctx, formatter)
+        self.format_commands(ctx, formatter)
+
+
 def setting_flags(*groups: str, without: Callable[[SettingField], bool] = lambda setting: False) -> Any:
     """Gives a command the flags of these groups and ``--config``, and its function one argument ``flags`` for them."""
     chosen = [setting for setting in list_settings() if setting.group in groups and not without(setting)]

@@ -11,9 +11,9 @@ from headway.core.scheduler_config import PrefixSharing, SchedulerConfig
 from headway.engine.build import build_engine
 from headway.engine.config import EngineConfig
 from headway.engine.engine import Engine
-from loadtest.engine_target import run_on_engine
 from loadtest.recording import Recording
-from loadtest.requests import Request
+from loadtest.targets.engine_target import run_on_engine
+from loadtest.workloads.requests import Request
 
 REQUESTS = tuple(Request(tuple(range(10, 10 + n)), num_output_tokens=n, gap=1.0) for n in (3, 5, 8, 13))
 

@@ -2,11 +2,11 @@ import json
 
 import pytest
 
-from loadtest.requests import DEFAULT_WORKLOAD, Arrivals, Request, WorkloadError, arrival_times, load_workload
+from loadtest.workloads.requests import DEFAULT_WORKLOAD, Request, WorkloadError, load_workload
 
 
-def request(gap=1.0):
-    return Request((5, 6, 7), num_output_tokens=4, gap=gap)
+def request():
+    return Request((5, 6, 7), num_output_tokens=4)
 
 
 def test_the_default_workload_is_the_one_that_all_figures_are_about():
@@ -21,27 +21,6 @@ def test_every_request_asks_for_exactly_its_length():
     sampling = request().sampling
     assert (sampling.min_tokens, sampling.max_tokens, sampling.ignore_eos) == (4, 4, True)
     assert sampling.is_greedy
-
-
-def test_a_burst_comes_all_at_once():
-    assert arrival_times([request(), request(7.0)], Arrivals.BURST, None) == [0.0, 0.0]
-
-
-def test_poisson_arrivals_are_the_gaps_of_the_file_added_up_and_divided_by_the_rate():
-    requests = [request(1.0), request(0.5), request(2.5)]
-    assert arrival_times(requests, Arrivals.POISSON, rate=2.0) == [0.5, 0.75, 2.0]
-
-
-def test_the_default_gaps_come_at_the_rate_that_is_asked_for():
-    moments = arrival_times(load_workload(), Arrivals.POISSON, rate=2.0)
-    assert moments == sorted(moments)
-    assert len(moments) / moments[-1] == pytest.approx(2.0, rel=0.2)
-
-
-@pytest.mark.parametrize("rate", [None, 0.0, -1.0])
-def test_poisson_arrivals_need_a_rate(rate):
-    with pytest.raises(WorkloadError, match="rate above 0"):
-        arrival_times([request()], Arrivals.POISSON, rate)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The workload: which requests, of exactly which lengths, and when each of them comes.
+"""Requests of exactly these lengths, and the file that lists them.
 
 A workload file is JSON: ``{"requests": [{"prompt_ids": […], "out_len": n, "gap": g}, …]}``. ``gap`` is the time since
 the request before, drawn once from the exponential distribution with mean 1: divided by a rate it makes the same
@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +21,7 @@ DEFAULT_WORKLOAD = Path(__file__).with_name("workload.json")
 """64 requests of 16 to 256 prompt and 8 to 256 output tokens."""
 
 
-class Arrivals(StrEnum):
-    BURST = "burst"
-    """All at once."""
-    POISSON = "poisson"
-    """One by one, at random moments, at a given mean rate."""
+DEFAULT_TENANT = "loadtest"
 
 
 class WorkloadError(HeadwayError):
@@ -39,8 +33,16 @@ class Request:
     prompt_token_ids: tuple[int, ...]
     num_output_tokens: int
     """Exactly, whatever the model would like."""
-    gap: float
-    """Since the request before, in mean gaps."""
+    gap: float = 0.0
+    """Since the request before, in mean gaps; in a closed loop, the client's pause before it, in mean pauses."""
+    due_at: float | None = None
+    """Seconds from the start; None: when the schedule says."""
+    tenant: str = DEFAULT_TENANT
+    label: str | None = None
+    """The kind of request that it is, for the report."""
+    priority: int = 0
+    cancel_after_seconds: float | None = None
+    """Its client gives up so long after it was due, unless it has ended; None: never."""
 
     @property
     def sampling(self) -> SamplingParams:
@@ -78,12 +80,3 @@ def _read(number: int, entry: Mapping[str, Any]) -> Request:
 
 def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
-def arrival_times(requests: Sequence[Request], arrivals: Arrivals, rate: float | None) -> list[float]:
-    """Seconds from the start at which each request comes; ``rate`` in requests per second."""
-    if arrivals is Arrivals.BURST:
-        return [0.0] * len(requests)
-    if rate is None or rate <= 0:
-        raise WorkloadError("Poisson arrivals need a rate above 0, in requests per second")
-    return [moment / rate for moment in accumulate(request.gap for request in requests)]

@@ -1,11 +1,12 @@
 """A queue or a worker in a process of its own, as in a cluster, that also tells what its engine did.
 
-python -m loadtest.role_child     asked by `loadtest.nats_target` over its standard input
+python -m loadtest.targets.role_child     asked by `loadtest.targets.nats_target` over its standard input
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -35,13 +36,13 @@ class Ask(Enum):
     BEGIN = auto()
     """Write down what the engine reports from now on."""
     STEPS = auto()
-    """What it has reported since: a `StepLog`."""
+    """What it has reported since: a `StepLog`, with times of CLOCK_MONOTONIC."""
 
 
 @contextmanager
 def open_role(start: StartQueue | StartWorker, say: Callable[[str], None]) -> Iterator[tuple[Child, Any]]:
     """The child, and a queue's lease address or the process id of a worker's engine. Raises `BenchError`."""
-    child = Child("loadtest.role_child", say)
+    child = Child("loadtest.targets.role_child", say)
     try:
         yield child, child.ask(start)
     finally:
@@ -68,7 +69,7 @@ async def _serve_worker(start: StartWorker, questions: Questions) -> None:
         if question is Ask.STEPS:
             return log
         log = StepLog(first=worker.stats)
-        worker.on_report = log.add
+        worker.on_report = lambda report: log.add(report, time.monotonic())
         return None
 
     try:

@@ -1,7 +1,7 @@
 """The whole path: a client's jobs over NATS to the queue, by lease to the worker, and tokens back over NATS.
 
 Every part is a process of its own, as in a cluster: nats-server, the queue, the worker and its engine. The client of
-all requests is this process.
+all requests is this process, with one connection for each tenant.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ import asyncio
 import dataclasses
 import os
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AsyncExitStack, ExitStack, contextmanager
 from pathlib import Path
 
 from headway import Client
@@ -21,18 +20,26 @@ from headway.core.election import ElectionKind
 from headway.settings import Settings
 from loadtest.child import Child
 from loadtest.machine import CpuClock
-from loadtest.recording import Recording, Timeline
-from loadtest.requests import Request
-from loadtest.role_child import Ask, StartQueue, StartWorker, open_role
+from loadtest.progress import Watch, nobody
+from loadtest.recording import Recording
+from loadtest.targets.nats_senders import Senders
+from loadtest.targets.role_child import Ask, StartQueue, StartWorker, open_role
+from loadtest.targets.sending import DEFAULT_TIMEOUT_SECONDS
+from loadtest.workloads.plan import Plan
+from loadtest.workloads.requests import Request
 
-TENANT = "loadtest"
 ANY_PORT = "127.0.0.1:0"
 CHECK_SECONDS = 0.5
 """Between two looks at whether all processes still live."""
 
 
 @contextmanager
-def open_path(settings: Settings, say: Callable[[str], None]) -> Iterator[WholePath]:
+def open_path(
+    settings: Settings,
+    say: Callable[[str], None],
+    watch: Watch = nobody,
+    timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
+) -> Iterator[WholePath]:
     """Serves when this returns. Raises ``HeadwayError``."""
     with ExitStack() as parts:
         loop = parts.enter_context(asyncio.Runner())
@@ -48,7 +55,8 @@ def open_path(settings: Settings, say: Callable[[str], None]) -> Iterator[WholeP
         lease = dataclasses.replace(settings.lease, lease_address=lease_address)
         start = StartWorker(dataclasses.replace(settings, lease=lease))
         worker, engine_pid = parts.enter_context(open_role(start, say))
-        yield WholePath(loop, nats, settings.engine.served_model, queue, worker, engine_pid)
+        model = settings.engine.served_model
+        yield WholePath(loop, nats, model, queue, worker, engine_pid, watch, timeout_seconds)
 
 
 def _beside_others(settings: Settings, nats_url: str) -> Settings:
@@ -65,7 +73,7 @@ def _beside_others(settings: Settings, nats_url: str) -> Settings:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WholePath:
-    """All that was started, and the event loop in which the client runs."""
+    """All that was started, and the event loop in which the clients run."""
 
     loop: asyncio.Runner
     nats: EmbeddedNats
@@ -73,6 +81,9 @@ class WholePath:
     queue: Child
     worker: Child
     engine_pid: int
+    watch: Watch = nobody
+    timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
+    """From when a request was due until it counts as lost."""
 
     @property
     def process_ids(self) -> dict[str, int | None]:
@@ -84,24 +95,29 @@ class WholePath:
             "engine": self.engine_pid,
         }
 
-    def run(self, requests: Sequence[Request], due_at: Sequence[float]) -> Recording:
+    def run(self, requests: Sequence[Request], plan: Plan) -> Recording:
         """Nobody else may use it meanwhile."""
-        timelines = [Timeline(due, request.num_output_tokens) for request, due in zip(requests, due_at, strict=True)]
         self.worker.ask(Ask.BEGIN)
         cpu = CpuClock(self.process_ids)
-        self.loop.run(self._send_all(requests, timelines))
+        senders = self.loop.run(self._send_all(requests, plan))
         cpu_seconds = cpu.elapsed()
-        return Recording(timelines, self.worker.ask(Ask.STEPS), cpu_seconds)
+        steps = self.worker.ask(Ask.STEPS).counted_from(senders.started)
+        return Recording(senders.timelines, steps, cpu_seconds, senders.errors)
 
-    async def _send_all(self, requests: Sequence[Request], timelines: Sequence[Timeline]) -> None:
-        started = time.monotonic()
-        async with Client.connect(self.nats.url, tenant=TENANT, model=self.model) as client:
+    async def _send_all(self, requests: Sequence[Request], plan: Plan) -> Senders:
+        async with AsyncExitStack() as clients:
+            senders = Senders(requests, self.timeout_seconds)
+            for tenant in {request.tenant for request in requests}:
+                client = Client.connect(self.nats.url, tenant=tenant, model=self.model)
+                senders.clients[tenant] = await clients.enter_async_context(client)
+            senders.start()
             watching = asyncio.create_task(self._watch(), name="bench:watch")
-            sending = asyncio.create_task(_send_each(client, requests, timelines, started), name="bench:send")
+            sending = asyncio.create_task(senders.send(plan, self.watch), name="bench:send")
             try:
                 await asyncio.wait((watching, sending), return_when=asyncio.FIRST_COMPLETED)
             finally:
                 await _stop(watching, sending)
+            return senders
 
     async def _watch(self) -> None:
         """Raises if a process ends, whose answers would be waited for for ever."""
@@ -118,32 +134,3 @@ async def _stop(*tasks: asyncio.Task[None]) -> None:
     for outcome in await asyncio.gather(*tasks, return_exceptions=True):
         if isinstance(outcome, Exception):
             raise outcome
-
-
-async def _send_each(
-    client: Client, requests: Sequence[Request], timelines: Sequence[Timeline], started: float
-) -> None:
-    """Until the last is answered or the first fails."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            for request, timeline in zip(requests, timelines, strict=True):
-                group.create_task(_send(client, request, timeline, started))
-    except ExceptionGroup as failed:
-        raise failed.exceptions[0] from None
-
-
-async def _send(client: Client, request: Request, timeline: Timeline, started: float) -> None:
-    await asyncio.sleep(started + timeline.due_at - time.monotonic())
-    sampling = request.sampling
-    stream = client.submit(
-        request.prompt_token_ids,
-        max_tokens=sampling.max_tokens,
-        min_tokens=sampling.min_tokens,
-        temperature=sampling.temperature,
-        ignore_eos=sampling.ignore_eos,
-    )
-    async for chunk in stream:
-        now = time.monotonic() - started
-        timeline.receive(len(chunk.token_ids), now)
-        if chunk.finish_reason is not None:
-            timeline.end(chunk.finish_reason, now)

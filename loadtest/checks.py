@@ -1,0 +1,45 @@
+"""What a benchmark would otherwise only find after minutes."""
+
+from __future__ import annotations
+
+from loadtest.errors import BenchError
+from loadtest.options import BenchOptions
+from loadtest.peers.catalogue import Opponent, Peer
+from loadtest.results.files import check_writable
+from loadtest.targets.systems import check_target
+from loadtest.targets.target import Target
+from loadtest.workloads.arrivals import Arrivals
+from loadtest.workloads.drawing import DEFAULT_VOCAB_SIZE
+from loadtest.workloads.workload import Workload
+
+
+def check(options: BenchOptions) -> None:
+    """Raises ``HeadwayError``."""
+    workload = options.draw_workload(DEFAULT_VOCAB_SIZE)
+    if (options.target is Target.OPENAI) != (options.server is not None):
+        raise BenchError("the target openai needs the address of a server, and only that target")
+    for system in options.systems:
+        _check_system(system)
+    for name, opponent in options.opponents.items():
+        if opponent is options.target:
+            raise BenchError(f"{options.target} cannot be compared with itself")
+        if isinstance(opponent, Peer):
+            _check_peer(name, workload)
+    for path in filter(None, (options.json_path, options.html_path)):
+        check_writable(path)
+
+
+def _check_system(system: Opponent) -> None:
+    if isinstance(system, Peer):
+        system.check()
+    elif isinstance(system, Target):
+        check_target(system)
+
+
+def _check_peer(name: str, workload: Workload) -> None:
+    """What a peer's process is not told of."""
+    remedy = "start its server and compare with NAME=URL"
+    if workload.schedule.arrivals is Arrivals.CLOSED:
+        raise BenchError(f"{name} takes no closed loop, which needs to hear of every end; {remedy}")
+    if workload.has_cancels:
+        raise BenchError(f"{name} takes no cancels; {remedy}")

@@ -1,0 +1,1 @@
+"""The plots of the page, each of them left out where its data are absent."""

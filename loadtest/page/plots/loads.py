@@ -1,0 +1,104 @@
+"""What a system gives and how long it takes, over what it is offered: needs runs at two rates or more."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from loadtest.page import svg
+from loadtest.page.subjects import Subject
+from loadtest.results.documents import RunFigures
+from loadtest.results.figures import Readings
+
+Reader = Callable[[RunFigures], float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Of one system at one rate."""
+
+    rate: float
+    readings: Readings
+
+
+def draw_throughput(subjects: Sequence[Subject]) -> Figure | None:
+    """With what each system gave when all requests came at once, as a line that its throughput cannot pass for long."""
+    figure = _draw(subjects, lambda run: run.output_tokens_per_s, "output tokens per second")
+    if figure is not None:
+        for number, system in enumerate(_systems(subjects)):
+            bursts = [s for s in subjects if s.system == system and s.shown.rate is None]
+            for burst in bursts[:1]:
+                level = Readings(tuple(run.output_tokens_per_s for run in burst.runs)).median
+                figure.axes[0].axhline(level, color=svg.colour(number), linewidth=0.9, linestyle=(0, (1, 3)))
+    return figure
+
+
+def draw_latency(subjects: Sequence[Subject], key: str, statistic: str, name: str) -> Figure | None:
+    def read(run: RunFigures) -> float | None:
+        summary = getattr(run, key)
+        return None if summary is None else float(getattr(summary, statistic))
+
+    greatest = max((value for subject in subjects for run in subject.runs if (value := read(run))), default=0.0)
+    scale = svg.scale_for(greatest)
+
+    def read_scaled(run: RunFigures) -> float | None:
+        seconds = read(run)
+        return None if seconds is None else scale.factor * seconds
+
+    return _draw(subjects, read_scaled, f"{name}, {statistic}, {scale.unit}")
+
+
+def _draw(subjects: Sequence[Subject], read: Reader, title: str) -> Figure | None:
+    """Bars from the least of the runs to the greatest."""
+    lines = {system: _points(system, subjects, read) for system in _systems(subjects)}
+    if all(len(points) < 2 for points in lines.values()):
+        return None
+    figure = svg.new_figure()
+    axes = figure.subplots()
+    for number, (system, points) in enumerate(lines.items()):
+        if points:
+            _draw_line(axes, number, system, points)
+    axes.set_xlabel("offered load, requests per second")
+    axes.set_ylabel(title)
+    axes.set_xlim(left=0)
+    axes.set_ylim(bottom=0)
+    svg.add_legend(axes)
+    return figure
+
+
+def _draw_line(axes: Axes, number: int, system: str, points: Sequence[Point]) -> None:
+    middle = [point.readings.median for point in points]
+    below = [point.readings.median - point.readings.least for point in points]
+    above = [point.readings.greatest - point.readings.median for point in points]
+    axes.errorbar(
+        [point.rate for point in points],
+        middle,
+        yerr=[below, above],
+        color=svg.colour(number),
+        linestyle=svg.dashes(number),
+        marker="o",
+        markersize=4,
+        capsize=3,
+        elinewidth=1,
+        label=svg.label(system),
+    )
+
+
+def _points(system: str, subjects: Sequence[Subject], read: Reader) -> list[Point]:
+    """In the order of rates. Where ``load`` decides, a system's rounds have rates of their own: one point for each."""
+    values: defaultdict[float, list[float]] = defaultdict(list)
+    for subject in subjects:
+        for run in subject.runs if subject.system == system else ():
+            value = read(run)
+            if run.rate is not None and value is not None:
+                values[run.rate].append(value)
+    return [Point(rate, Readings(tuple(values[rate]))) for rate in sorted(values)]
+
+
+def _systems(subjects: Sequence[Subject]) -> Mapping[str, None]:
+    """In their order."""
+    return dict.fromkeys(subject.system for subject in subjects)

@@ -1,0 +1,52 @@
+"""From files to the page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import jinja2
+
+from loadtest.errors import BenchError
+from loadtest.page.facts import settings, what_was_run
+from loadtest.page.plots.catalogue import drawn_plots
+from loadtest.page.subjects import readable, subjects_of
+from loadtest.page.tables import tables
+from loadtest.results.documents import Document
+
+TEMPLATE = "report.html.j2"
+
+
+def write_page(documents: Mapping[str, Document], path: Path) -> None:
+    """``documents`` by the names that they shall have on the page. Raises `BenchError` if it cannot be written."""
+    page = render_page(documents)
+    try:
+        path.write_text(page, encoding="utf-8")
+    except OSError as exc:
+        raise BenchError(f"the page cannot be written to {path}: {exc.strerror}") from exc
+
+
+def render_page(documents: Mapping[str, Document]) -> str:
+    # Whatever comes from a file is escaped, names in plots by matplotlib.
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("loadtest.page", "."),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    subjects = subjects_of(documents)
+    return environment.get_template(TEMPLATE).render(
+        title=_title(documents),
+        facts=what_was_run(documents),
+        tables=tables(subjects, documents),
+        settings=settings(documents),
+        plots=drawn_plots(subjects),
+    )
+
+
+def _title(documents: Mapping[str, Document]) -> str:
+    names = dict.fromkeys(
+        readable(str(document.scenario or document.workload or file)) for file, document in documents.items()
+    )
+    return "Headway bench: " + ", ".join(names)

@@ -1,0 +1,1 @@
+"""Reports of `headway bench` read back, and compared with one another."""
