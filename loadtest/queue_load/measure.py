@@ -24,8 +24,12 @@ from loadtest.queue_load.path import (
     with_policy,
 )
 from loadtest.queue_load.queue_child import AskQueue, Decisions, Started, open_queue
+from loadtest.queue_load.summaries import summary_of
 from loadtest.queue_load.workers_child import Serve, Served, StartWorkers, open_workers
-from loadtest.statistics import summarise
+
+NUM_ALONE = 500
+"""Jobs that one worker takes one after the other."""
+PREFETCH = 2
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,7 @@ def _intake(path: _Path, started: Started, empty_bytes: int) -> dict[str, Any]:
     return {
         "num_jobs": status.num_waiting_jobs,
         "seconds": started.read_seconds,
+        "seconds_per_job": started.read_seconds / status.num_waiting_jobs,
         "jobs_per_s": status.num_waiting_jobs / started.read_seconds,
         "payload_bytes_held": held_bytes,
         "bytes_per_job_beyond_payload": (grown - held_bytes) / status.num_waiting_jobs,
@@ -81,8 +86,9 @@ def _serve(path: _Path, num_workers: int, part: Part) -> dict[str, Any]:
     """From a full queue, filled again whenever half of it is gone."""
     lease = replace(path.settings.lease, lease_address=path.lease_address)
     settings = replace(path.settings, lease=lease)
-    start = StartWorkers(settings, MODEL, num_workers, path.options.max_num_seqs, part is Part.RECORDS)
+    start = StartWorkers(settings, MODEL, num_workers, path.options.max_num_seqs, PREFETCH, part is Part.RECORDS)
     totals = _Totals()
+    alone = _grants_alone(path, settings) if num_workers == 1 else None
     with open_workers(start, path.say) as workers:
         path.say(f"{path.settings.queue.policy}, {path.num_waiting} waiting: {num_workers} workers ({part})")
         while (num_left := path.options.num_served - totals.num_jobs) > 0:
@@ -90,7 +96,15 @@ def _serve(path: _Path, num_workers: int, part: Part) -> dict[str, Any]:
             path.queue.ask(AskQueue.DECISIONS)
             _round(path, workers, min(num_left, max(1, path.num_waiting // 2)), totals)
     _fill(path)
-    return totals.report()
+    return {**totals.report(), "alone_grant_seconds": alone}
+
+
+def _grants_alone(path: _Path, settings: Settings) -> dict[str, float] | None:
+    """One worker with room for one job: a demand's way to the leader and a grant's way back, behind nobody."""
+    start = StartWorkers(settings, MODEL, num_workers=1, max_num_seqs=1, prefetch=0, writes_records=False)
+    with open_workers(start, path.say) as workers:
+        served: Served = workers.ask(Serve(min(NUM_ALONE, path.num_waiting // 2)))
+    return summary_of(served.latencies)
 
 
 def _fill(path: _Path) -> None:
@@ -136,13 +150,8 @@ class _Totals:
             "num_grants": self._num_grants,
             "ended_per_s": self.num_jobs / self.ended_seconds,
             "settled_per_s": self.num_jobs / self.settled_seconds,
-            "grant_seconds": _summary(self._latencies),
-            "decision_seconds": _summary(self._decisions),
+            "grant_seconds": summary_of(self._latencies),
+            "decision_seconds": summary_of(self._decisions),
             "cpu_seconds": self._cpu,
             "queue_cpu_seconds_per_job": self._cpu["queue"] / self.num_jobs,
         }
-
-
-def _summary(values: list[float]) -> dict[str, float] | None:
-    summary = summarise(values)
-    return None if summary is None else {name: getattr(summary, name) for name in ("mean", "p50", "p90", "p99")}

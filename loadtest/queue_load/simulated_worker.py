@@ -20,10 +20,7 @@ from headway.core.worker_leases import GrantVerdict, WorkerFacts, WorkerLeases
 from headway.lease.client import LeaseClient
 from headway.lease.config import LeaseConfig
 
-PAGE_SIZE = 16
-PAGES_PER_SEQUENCE = 64
 NUM_OUTPUT_TOKENS = 4
-PREFETCH = 2
 PROGRESS_SECONDS = 1.0
 
 WriteLog = Callable[[Grant], Awaitable[None]]
@@ -33,12 +30,9 @@ WriteLog = Callable[[Grant], Awaitable[None]]
 class SimulatedWorker:
     """`run` it in a task of its own; `serve` makes it want jobs."""
 
-    def __init__(
-        self, number: int, model: str, lease: LeaseConfig, max_num_seqs: int, write_log: WriteLog | None
-    ) -> None:
-        self.num_pages = PAGES_PER_SEQUENCE * max_num_seqs
-        facts = WorkerFacts(f"load-{number}", f"load-{number}", model, PAGE_SIZE, self.num_pages, max_num_seqs)
-        self._leases = WorkerLeases(facts, PREFETCH)
+    def __init__(self, facts: WorkerFacts, prefetch: int, lease: LeaseConfig, write_log: WriteLog | None) -> None:
+        self.num_pages = facts.num_pages
+        self._leases = WorkerLeases(facts, prefetch)
         self._client = LeaseClient(lease, self._leases.hello)
         self._num_left = 0
         """Jobs that it may still take."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,10 +16,13 @@ from headway.broker.log_writer import LogWriter
 from headway.core.job import FinishReason
 from headway.core.lease_messages import Grant
 from headway.core.records import Attempt, End, Usage
+from headway.core.worker_leases import WorkerFacts
 from headway.settings import Settings
 from loadtest.child import Child, Questions, asked
 from loadtest.queue_load.simulated_worker import NUM_OUTPUT_TOKENS, SimulatedWorker, WriteLog
 
+PAGE_SIZE = 16
+PAGES_PER_SEQUENCE = 64
 WELCOME_SECONDS = 30.0
 SERVE_SECONDS = 60.0
 
@@ -29,6 +33,7 @@ class StartWorkers:
     model: str
     num_workers: int
     max_num_seqs: int
+    prefetch: int
     writes_records: bool
 
 
@@ -64,7 +69,7 @@ async def _run(start: StartWorkers, questions: Questions) -> None:
     connection = await connect(start.settings.broker, "load-workers", timeout_seconds=WELCOME_SECONDS)
     write_log = _log_writing(JobLogs(connection)) if start.writes_records else None
     workers = [
-        SimulatedWorker(number, start.model, start.settings.lease, start.max_num_seqs, write_log)
+        SimulatedWorker(_facts(start, number), start.prefetch, start.settings.lease, write_log)
         for number in range(start.num_workers)
     ]
     running = [asyncio.create_task(worker.run()) for worker in workers]
@@ -78,6 +83,12 @@ async def _run(start: StartWorkers, questions: Questions) -> None:
         await asyncio.gather(*(worker.close() for worker in workers))
         await asyncio.gather(*running, return_exceptions=True)
         await connection.close()
+
+
+def _facts(start: StartWorkers, number: int) -> WorkerFacts:
+    name = f"load-{start.num_workers}-{number}"
+    num_pages = PAGES_PER_SEQUENCE * start.max_num_seqs
+    return WorkerFacts(secrets.token_hex(8), name, start.model, PAGE_SIZE, num_pages, start.max_num_seqs)
 
 
 async def _serve(serve: Serve, workers: list[SimulatedWorker]) -> Served:
