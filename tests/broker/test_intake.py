@@ -129,7 +129,21 @@ async def test_many_jobs_are_acknowledged_together(connection: Connection) -> No
     await intake.ack_together(sequences)
     await intake.ack_together([])
     assert await num_stored(connection) == 0
-    assert not intake._replies
+
+
+async def test_a_leader_that_has_ended_listens_to_nothing_any_more(connection: Connection) -> None:
+    async def num_subscriptions() -> int:
+        await connection.client.flush()
+        return len(connection.client._subs)
+
+    await connection.client.request("$JS.API.INFO")  # whose answers come to an inbox that stays
+    num_before = await num_subscriptions()
+    intake = await leader(connection)
+    await publish(connection)
+    [job] = await fetch_all(intake, 1)
+    await intake.ack_together([job.stream_sequence])
+    await intake.close()
+    assert await num_subscriptions() == num_before
 
 
 async def test_a_deposed_leader_cannot_acknowledge_many_either(connection: Connection) -> None:

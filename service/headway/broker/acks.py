@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
 
 from headway.broker.connection import Connection
 from headway.broker.errors import translated
@@ -25,7 +26,7 @@ class Acknowledger:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._inbox = connection.client.new_inbox()
-        self._is_listening = False
+        self._subscription: Subscription | None = None
         self._num_sent = 0
         self._waiting: dict[str, str] = {}
         """By the subject of the answer: where the acknowledgement went. What is refused or late just stays here."""
@@ -39,9 +40,8 @@ class Acknowledger:
         """
         client, timeout_seconds = self._connection.client, self._connection.config.nats_timeout_seconds
         with translated("acknowledge jobs"):
-            if not self._is_listening:
-                await client.subscribe(f"{self._inbox}.*", cb=self._on_answer)
-                self._is_listening = True
+            if self._subscription is None:
+                self._subscription = await client.subscribe(f"{self._inbox}.*", cb=self._on_answer)
             sent = {self._next_subject(): reply for reply in replies}
             self._waiting, self._num_answers_due = dict(sent), len(sent)
             self._answered.clear()
@@ -51,6 +51,13 @@ class Acknowledger:
             async with asyncio.timeout(timeout_seconds if sent else 0):
                 await self._answered.wait()
         return set(sent.values()) - set(self._waiting.values())
+
+    async def close(self) -> None:
+        """Hear no more answers; another batch would listen anew."""
+        subscription, self._subscription = self._subscription, None
+        if subscription is not None and not self._connection.client.is_closed:
+            with translated("close the acknowledgements"):
+                await subscription.unsubscribe()
 
     def _next_subject(self) -> str:
         self._num_sent += 1

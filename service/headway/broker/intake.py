@@ -158,6 +158,10 @@ class JobsIntake:
 
     async def close(self) -> None:
         """Stop reading. The consumer stays, for the next leader to delete."""
+        await self._close_reader()
+        await self._acknowledger.close()
+
+    async def _close_reader(self) -> None:
         reader, self._reader = self._reader, None
         if reader is not None:
             await reader.close()
@@ -184,7 +188,7 @@ class JobsIntake:
             was_begun, self._is_incomplete = self._is_incomplete, True
             self._replies = dict.fromkeys(self._replies)
             self._reached = self._last_sequence = 0
-            await self.close()
+            await self._close_reader()
             if not await self._delete(self._consumer) and not was_begun:
                 raise Deposed(self._epoch, f"consumer {self._consumer} does not exist")
             await self._take()
@@ -223,7 +227,7 @@ class JobsIntake:
                 raise
         self._reached, self._last_sequence, self.num_unread = 0, stream.state.last_seq, info.num_pending or 0
         max_bytes = max(MIN_PULL_BYTES, 2 * (limits.max_msg_size or 0), 2 * self._connection.max_payload)
-        await self.close()
+        await self._close_reader()
         self._reader = PullReader(self._connection, JOBS, self._consumer, max_bytes)
         return True
 
