@@ -12,10 +12,10 @@ from enum import Enum, auto
 from headway.core.lease_actions import Action, Send
 from headway.core.lease_messages import Grant, WorkerMessage
 from headway.core.leases import Leases
-from headway.core.status import QueueStatus
 from headway.roles.queue import QueueRole
 from headway.settings import Settings
 from loadtest.child import Child, Questions, asked
+from loadtest.queue_load.parts import until_first_ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,22 +87,21 @@ class _TimedQueue(QueueRole):
 
 async def _serve(settings: Settings, questions: Questions) -> None:
     queue = _TimedQueue(settings)
-
-    def answer(question: AskQueue) -> QueueStatus | Decisions:
-        if question is AskQueue.STATUS:
-            return queue.status()
-        decisions, queue.decisions = queue.decisions, Decisions()
-        return decisions
-
     try:
         await queue.start()
         questions.answer(Started(queue.server.address, queue.read_seconds))
-        running = asyncio.create_task(queue.run(asyncio.Event()))
-        async for question in questions.following():
-            questions.answer(answer(question))
-        running.cancel()
+        await until_first_ends(_answer_all(queue, questions), queue.run(asyncio.Event()))
     finally:
         await queue.close()
+
+
+async def _answer_all(queue: _TimedQueue, questions: Questions) -> None:
+    async for question in questions.following():
+        if question is AskQueue.STATUS:
+            questions.answer(queue.status())
+        else:
+            questions.answer(queue.decisions)
+            queue.decisions = Decisions()
 
 
 def main() -> None:

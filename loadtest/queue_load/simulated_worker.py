@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from headway.core.job import FinishReason
-from headway.core.lease_messages import Demand, Grant, Recall, Welcome, WorkerLoad
+from headway.core.lease_messages import Demand, Grant, Welcome, WorkerLoad
 from headway.core.stats import PageStats, SchedulerStats
 from headway.core.worker_leases import GrantVerdict, WorkerFacts, WorkerLeases
 from headway.lease.client import LeaseClient
@@ -73,8 +73,8 @@ class SimulatedWorker:
                         self._ask()
                     case Grant():
                         self._take(message)
-                    case Recall():
-                        pass
+                    case _:
+                        pass  # a recall is answered by the job's going on
         finally:
             progress.cancel()
 

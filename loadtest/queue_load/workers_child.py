@@ -19,12 +19,13 @@ from headway.core.records import Attempt, End, Usage
 from headway.core.worker_leases import WorkerFacts
 from headway.settings import Settings
 from loadtest.child import Child, Questions, asked
+from loadtest.queue_load.parts import until_first_ends
 from loadtest.queue_load.simulated_worker import NUM_OUTPUT_TOKENS, SimulatedWorker, WriteLog
 
 PAGE_SIZE = 16
 PAGES_PER_SEQUENCE = 64
 WELCOME_SECONDS = 30.0
-SERVE_SECONDS = 60.0
+SERVE_SECONDS = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +73,19 @@ async def _run(start: StartWorkers, questions: Questions) -> None:
         SimulatedWorker(_facts(start, number), start.prefetch, start.settings.lease, write_log)
         for number in range(start.num_workers)
     ]
-    running = [asyncio.create_task(worker.run()) for worker in workers]
     try:
-        async with asyncio.timeout(WELCOME_SECONDS):
-            await asyncio.gather(*(worker.is_welcome.wait() for worker in workers))
-        questions.answer(None)
-        async for question in questions.following():
-            questions.answer(await _serve(question, workers))
+        await until_first_ends(_answer_all(workers, questions), *(worker.run() for worker in workers))
     finally:
-        await asyncio.gather(*(worker.close() for worker in workers))
-        await asyncio.gather(*running, return_exceptions=True)
         await connection.close()
+
+
+async def _answer_all(workers: list[SimulatedWorker], questions: Questions) -> None:
+    async with asyncio.timeout(WELCOME_SECONDS):
+        await asyncio.gather(*(worker.is_welcome.wait() for worker in workers))
+    questions.answer(None)
+    async for question in questions.following():
+        questions.answer(await _serve(question, workers))
+    await asyncio.gather(*(worker.close() for worker in workers))
 
 
 def _facts(start: StartWorkers, number: int) -> WorkerFacts:

@@ -111,8 +111,9 @@ class JobTracer:
         client = parse_traceparent(job.traceparent)
         if client is not None:
             return _sibling(client, job.span_id(SUBMIT))
-        is_sampled = job.trace_id % ID_SPACE < self._config.trace_sampling_ratio * ID_SPACE
-        return TraceParent(job.trace_id, job.span_id(SUBMIT), is_sampled)
+        trace_id = job.trace_id
+        is_sampled = trace_id % ID_SPACE < self._config.trace_sampling_ratio * ID_SPACE
+        return TraceParent(trace_id, job.span_id(SUBMIT), is_sampled)
 
     def _attempt_attributes(self, attempt: TracedAttempt) -> dict[str, str | int]:
         attributes: dict[str, str | int] = {
