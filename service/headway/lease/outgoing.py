@@ -11,8 +11,7 @@ import asyncio
 from collections import deque
 from typing import Generic, TypeVar
 
-MAX_TOGETHER = 256
-"""Messages that are taken at once: what is taken no longer counts as waiting."""
+from headway.lease.translate import MAX_TOGETHER
 
 T = TypeVar("T")
 
@@ -41,7 +40,10 @@ class Outgoing(Generic[T]):
         self._has_news.set()
 
     async def take(self) -> list[T]:
-        """All that waits, in order, up to `MAX_TOGETHER`; waits for something. Empty: closed, and all was taken."""
+        """What waits, in order, as much as may travel together; waits for something. Empty: closed, and all was taken.
+
+        What is taken no longer counts as waiting.
+        """
         while not self._waiting and not self._is_closed:
             self._has_news.clear()
             await self._has_news.wait()

@@ -15,6 +15,8 @@ from headway.core.job import FinishReason, JobKey
 from headway.core.records import GrantToken
 from headway.lease import lease_pb2 as pb
 
+MAX_TOGETHER = 256
+"""Messages that travel as one: whoever receives them looks at all of them before it does anything else."""
 MAX_BYTES_TOGETHER = 256 * 1024
 """Far below what one message may hold (``max_lease_message_bytes``), and enough that its cost does not matter."""
 
@@ -36,12 +38,12 @@ def leader_messages_to_wire(messages: Iterable[core.LeaderMessage]) -> Iterator[
 
 
 def _parted(messages: Iterable[Wire]) -> Iterator[list[Wire]]:
-    """In lists of at most `MAX_BYTES_TOGETHER` each, but for one message that is larger by itself."""
+    """In lists of at most `MAX_TOGETHER` and `MAX_BYTES_TOGETHER`, but for one message that is larger by itself."""
     together: list[Wire] = []
     num_bytes = 0
     for message in messages:
         size = message.ByteSize()
-        if together and num_bytes + size > MAX_BYTES_TOGETHER:
+        if len(together) == MAX_TOGETHER or (together and num_bytes + size > MAX_BYTES_TOGETHER):
             yield together
             together, num_bytes = [], 0
         together.append(message)
@@ -166,13 +168,20 @@ def _grant_to_wire(grant: core.Grant) -> pb.Grant:
 
 
 def worker_messages_from_wire(wire: pb.WorkerMessages) -> Iterator[core.WorkerMessage]:
-    """Raises ``LeaseError`` at the first that makes no sense."""
+    """Raises ``LeaseError``: at once if they are too many, else at the first that makes no sense."""
+    _check_number(len(wire.messages))
     return map(worker_message_from_wire, wire.messages)
 
 
 def leader_messages_from_wire(wire: pb.LeaderMessages) -> Iterator[core.LeaderMessage]:
-    """Raises ``LeaseError`` at the first that makes no sense."""
+    """Raises ``LeaseError``: at once if they are too many, else at the first that makes no sense."""
+    _check_number(len(wire.messages))
     return map(leader_message_from_wire, wire.messages)
+
+
+def _check_number(num_messages: int) -> None:
+    if num_messages > MAX_TOGETHER:
+        raise LeaseError(f"{num_messages} messages together; at most {MAX_TOGETHER} are allowed")
 
 
 def worker_message_from_wire(wire: pb.WorkerMessage) -> core.WorkerMessage:
