@@ -1,18 +1,36 @@
 """`headway bench`: one workload through Headway, and through others in turns with it, measured the same way.
 
-Every request asks for exactly its number of output tokens, greedily, with prefix sharing off, so that all systems do
-the same work. A short warm-up goes before and is not counted.
+Every request asks for exactly its number of output tokens, greedily, with prefix sharing off (unless a scenario's
+prompts begin alike on purpose), so that all systems do the same work. A short warm-up goes before and is not counted.
 
 The JSON is one object. A summary is ``{"mean", "p50", "p90", "p99"}`` in seconds, or null where nothing was measured;
 a ratio is Headway's figure over the other's, ``{"median", "min", "max"}`` over the rounds.
 
-    target, arrivals, rate, load, workload, model, batching    what was run; rate and load are null for a burst
+    target, arrivals, rate, load, num_clients, workload, scenario, seed, model, batching    what was run; null where it
+                                          does not apply (rate and load of a burst; model of a server)
+    facts                                 what a server takes of the requests' form (`loadtest.targets.openai_dialect`)
+    settings, command                     those that are not their defaults, without secrets; how it was asked
     num_requests, num_completed           completed: ended by length with exactly the tokens that were asked for
-    finish_reasons                        how many requests ended in which way; "none": not at all
+    num_cancelled, num_failed, num_lost   of the others: on purpose; otherwise than asked; not at all
+    finish_reasons, errors                how many requests ended in which way ("none": not at all) and with what error
     num_output_tokens, duration_seconds   of all requests; from the first one's arrival to the last one's end
     output_tokens_per_s                   the quotient
-    ttft_seconds, tpot_seconds            summaries over requests: time to first token; mean time per token after it
+    ttft_seconds, tpot_seconds            summaries over completed requests: time to first token; mean time per token
+                                          after it
     e2e_seconds                           from arrival to end
+    inter_token_gap_seconds               between two deliveries of tokens of one request
+    queue_seconds                         from when a request was due until it was granted (nats) or first scheduled
+                                          (engine), of all that ever were; null where the target does not tell
+    goodput                               null without an SLO; else ``slo``, ``share`` of the requests that kept it
+                                          (without those that were cancelled) and ``requests_per_s`` of these
+    tenants                               by name: num_requests, num_output_tokens, weight, and summaries of
+                                          ttft_seconds, e2e_seconds and queue_seconds
+    requests                              one object for each, in order of due time: tenant, label, due_at,
+                                          queue_seconds, ttft_seconds, tpot_seconds, e2e_seconds, max_gap_seconds,
+                                          num_prompt_tokens, num_output_tokens, finish_reason
+    timeline                              null, or columns with an entry for each step of our engine (of so many
+                                          neighbours the longest, if there were more than 2,000): seconds,
+                                          num_decodes, num_prefill_tokens, num_running, num_waiting, step_seconds
     step_seconds                          of steps that only decode, by number of sequences ("1", "2", …): summaries
                                           with ``num_steps``
     prefill_step_seconds                  the same of all steps with prompt tokens in them
@@ -21,12 +39,13 @@ a ratio is Headway's figure over the other's, ``{"median", "min", "max"}`` over 
     slot_utilisation                      share of the batch's slots, over all steps, that computed something
     num_preemptions, num_recomputed_tokens
     cpu_seconds                           by process, during the run: "engine", and for the target ``nats`` also
-                                          "client", "nats-server", "queue" and "worker"
+                                          "client", "nats-server", "queue" and "worker"; of a server "client" alone
     floor                                 `loadtest.floor.Floor`, with ``context_tokens`` (of this workload's decodes,
                                           on average) and, by number of sequences, ``decode_step_seconds`` and
                                           ``share``: the floor of a step over its median
     machine                               CPU and its fast instructions, cores, versions, threads, load average
-    runs                                  the figures of every run; those above are of the one with median throughput
+    runs                                  the figures of every run; those above are of the one with median throughput,
+                                          and only that one has ``requests`` and ``timeline``, here and of each peer
     bursts                                the same of the bursts that measured capacity, where ``load`` decided
     peers                                 by name: ``facts``, ``runs``, ``ratios`` (of output_tokens_per_s, and of mean
                                           latencies); where ``load`` decided, each at its own rate, and beside that
@@ -47,6 +66,7 @@ from typing import Any
 
 from headway.core.scheduler_config import Batching
 from headway.settings import Settings
+from headway.settings.loader import DEFAULT
 from loadtest.checks import check
 from loadtest.comparison import compare, comparison_text, median_run
 from loadtest.floor import Floor, measure_floor
@@ -79,28 +99,40 @@ def bench(options: BenchOptions, settings: Settings, say: Say, watch: Watch = no
     workload = options.draw_workload(DEFAULT_VOCAB_SIZE if floor is None else floor.vocab_size)
     settings = with_weights(settings, workload.weights)
     opening = Opening(settings, say, watch, options.timeout_seconds, None if floor is None else floor.model_source)
-    with ExitStack() as stack, _said_when_interrupted(say):
-        systems = opening.open_all(stack, dict(zip((HEADWAY, *options.opponents), options.systems, strict=True)))
-        turns = Turns(systems, workload.requests, workload.schedule, say, _summarise(workload, settings))
-        measured = turns.take(options.num_rounds or _default_rounds(options)).with_few_details()
-        facts = {name: getattr(system, "facts", {}) for name, system in systems.items()}
     report = {
         **_what_was_run(options, workload, settings),
-        **median_run(measured.runs[HEADWAY]),
-        "facts": facts[HEADWAY],
-        "floor": floor and _floor_report(floor.floor, workload.requests, median_run(measured.runs[HEADWAY])),
+        **_measured(options, workload, opening),
         "machine": _machine(settings),
-        "runs": measured.runs[HEADWAY],
-        "bursts": measured.bursts.get(HEADWAY, []),
-        "peers": {name: {"facts": facts[name], **_compared(name, measured)} for name in options.opponents},
     }
+    report["floor"] = None if floor is None else _floor_report(floor.floor, workload.requests, report)
     if options.json_path is not None:
         options.json_path.write_text(json.dumps(report, indent=1) + "\n")
     if options.html_path is not None:
         _write_page(report, options.html_path)
-    if options.html_path is not None:
-        _write_page(report, options.html_path)
     return report
+
+
+def _measured(options: BenchOptions, workload: Workload, opening: Opening) -> dict[str, Any]:
+    """Everything is started, and ended again."""
+    with ExitStack() as stack, _said_when_interrupted(opening.say):
+        systems = opening.open_all(stack, dict(zip((HEADWAY, *options.opponents), options.systems, strict=True)))
+        turns = Turns(
+            systems,
+            workload.requests,
+            workload.schedule,
+            opening.say,
+            summarise=_summarise(workload, opening.settings),
+            title=options.title,
+            rotates=workload.shares_prefixes,
+        )
+        measured = turns.take(options.num_rounds or _default_rounds(options)).with_few_details()
+    return {
+        **median_run(measured.runs[HEADWAY]),
+        "facts": measured.facts[HEADWAY],
+        "runs": measured.runs[HEADWAY],
+        "bursts": measured.bursts.get(HEADWAY, []),
+        "peers": {name: {"facts": measured.facts[name], **_compared(name, measured)} for name in options.opponents},
+    }
 
 
 def report_text(report: Mapping[str, Any]) -> str:
@@ -167,13 +199,14 @@ def _compared(name: str, measured: Measured) -> dict[str, Any]:
 
 
 def _comparisons(report: Mapping[str, Any]) -> Iterator[str]:
+    ours = report["facts"].get("name", HEADWAY)
     for name, peer in report["peers"].items():
         if "bursts" not in peer:
-            yield comparison_text(name, peer["ratios"])
+            yield comparison_text(name, peer["ratios"], ours)
             continue
-        yield comparison_text(f"{name}, all at once", peer["bursts"]["ratios"])
-        yield comparison_text(f"{name}, each at {report['load']:.0%} of its own capacity", peer["ratios"])
-        yield comparison_text(f"{name}, both at {report['load']:.0%} of {name}'s", peer["same_rate"]["ratios"])
+        yield comparison_text(f"{name}, all at once", peer["bursts"]["ratios"], ours)
+        yield comparison_text(f"{name}, each at {report['load']:.0%} of its own capacity", peer["ratios"], ours)
+        yield comparison_text(f"{name}, both at {report['load']:.0%} of {name}'s", peer["same_rate"]["ratios"], ours)
 
 
 def _all_runs(report: Mapping[str, Any]) -> Iterator[Run]:
@@ -205,7 +238,15 @@ def _what_was_run(options: BenchOptions, workload: Workload, settings: Settings)
         "seed": workload.seed,
         "model": settings.engine.model if options.needs_model else None,
         "batching": Batching.STATIC if is_static else settings.scheduler.batching,
+        "settings": _changed(settings),
+        "command": options.command,
     }
+
+
+def _changed(settings: Settings) -> dict[str, Any]:
+    """Those that are not their defaults, but for what stands beside them."""
+    given = (each for each in settings.describe() if each.source != DEFAULT)
+    return {each.setting.name: each.shown for each in given if each.setting.name not in ("model", "batching")}
 
 
 def _machine(settings: Settings) -> dict[str, object]:

@@ -29,9 +29,9 @@ def median_run(runs: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     return sorted(runs, key=lambda run: float(run[THROUGHPUT]))[(len(runs) - 1) // 2]
 
 
-def comparison_text(peer: str, ratios: Mapping[str, Mapping[str, float]]) -> str:
+def comparison_text(peer: str, ratios: Mapping[str, Mapping[str, float]], ours: str = "headway") -> str:
     figures = (f"{key} {_range(ratio)}" for key, ratio in ratios.items())
-    return f"headway / {peer}: " + ", ".join(figures)
+    return f"{ours} / {peer}: " + ", ".join(figures)
 
 
 def _range(ratio: Mapping[str, float]) -> str:

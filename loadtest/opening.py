@@ -34,7 +34,8 @@ class Opening:
         """By the same names, warmed up; ``stack`` closes them. Raises ``HeadwayError``."""
         systems: dict[str, System] = {}
         for name, system in chosen.items():
-            self.say(f"starting {name}")
+            if not isinstance(system, Server):
+                self.say(f"starting {name}")
             systems[name] = stack.enter_context(self.open(system))
         for opened in systems.values():
             opened.run(WARM_UP, [0.0] * len(WARM_UP))

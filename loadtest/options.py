@@ -11,6 +11,7 @@ from loadtest.slo import Slo
 from loadtest.targets.sending import DEFAULT_TIMEOUT_SECONDS
 from loadtest.targets.server import Server
 from loadtest.targets.target import Target
+from loadtest.turns import HEADWAY
 from loadtest.workloads.arrivals import Schedule
 from loadtest.workloads.requests import DEFAULT_WORKLOAD
 from loadtest.workloads.scenario_files import NamedScenario
@@ -35,6 +36,8 @@ class BenchOptions:
     """None: one, or three with opponents."""
     timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
     """From when a request was due until it counts as lost, where it goes to a server."""
+    command: str | None = None
+    """How it was asked, for the report."""
     json_path: Path | None = None
     """Where the report shall go."""
     html_path: Path | None = None
@@ -44,6 +47,11 @@ class BenchOptions:
     def systems(self) -> tuple[Opponent, ...]:
         """The target first."""
         return (self.server or self.target, *self.opponents.values())
+
+    @property
+    def title(self) -> str:
+        """Of the target, for people."""
+        return HEADWAY if self.server is None else self.server.name
 
     @property
     def needs_model(self) -> bool:

@@ -7,8 +7,9 @@ each opponent's too, so that both readings of "as loaded" are there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 from loadtest.comparison import median_run
@@ -38,12 +39,16 @@ class Measured:
     at_their_rate: dict[str, list[Run]] = field(default_factory=dict)
     """Headway's, by opponent, with the arrivals that the opponent had in the same round."""
 
+    facts: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """What each system has told of itself."""
+
     def with_few_details(self) -> Measured:
         """Only each system's median run keeps what is long."""
         return Measured(
             {name: _of_median_alone(runs) for name, runs in self.runs.items()},
             {name: [without_details(run) for run in runs] for name, runs in self.bursts.items()},
             {name: [without_details(run) for run in runs] for name, runs in self.at_their_rate.items()},
+            self.facts,
         )
 
 
@@ -56,10 +61,15 @@ class Turns:
     schedule: Schedule
     say: Say
     summarise: Callable[[Recording], Run] = build_report
+    title: str = HEADWAY
+    """What people are told that the target is."""
+    rotates: bool = False
+    """Whether no run asks what an earlier one has, for systems that remember."""
+    _numbers: Iterator[int] = field(default_factory=count)
 
     def take(self, num_rounds: int) -> Measured:
         """Raises `BenchError` if a system does not answer, or completes nothing: there would be nothing to compare."""
-        measured = Measured()
+        measured = Measured(facts={name: getattr(system, "facts", {}) for name, system in self.systems.items()})
         for number in range(1, num_rounds + 1):
             self.say(f"round {number} of {num_rounds}")
             if self.schedule.measures_capacity:
@@ -89,10 +99,14 @@ class Turns:
         return self._measure(name, [0.0] * len(self.requests), None, str(BURST))
 
     def _measure(self, name: str, plan: Plan, rate: float | None, how: str) -> Run:
-        run = {"rate": rate, **self.summarise(self.systems[name].run(self.requests, plan))}
+        number = next(self._numbers) if self.rotates else 0
+        requests = [request.rotated(number) for request in self.requests]
+        run = {"rate": rate, **self.summarise(self.systems[name].run(requests, plan))}
         if not run["num_completed"]:
-            raise BenchError(f"{name} completed none of the requests: {dict(run['finish_reasons'])}")
-        self.say(f"  {name}, {how}: {run['output_tokens_per_s']:.1f} output tokens/s")
+            ended = {**run["finish_reasons"], **run["errors"]}
+            raise BenchError(f"{name} completed none of the requests: {ended}")
+        shown = self.title if name == HEADWAY else name
+        self.say(f"  {shown}, {how}: {run['output_tokens_per_s']:.1f} output tokens/s")
         return run
 
 

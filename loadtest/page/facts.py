@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from loadtest.page.subjects import readable
+from loadtest.page.names import printable, readable
 from loadtest.page.table import ABSENT, Table, names_in
 from loadtest.results.documents import Document, FloorFigures
 
@@ -39,6 +39,7 @@ def _facts(document: Document) -> Iterator[tuple[str, str]]:
         "arrivals": _arrivals(document),
         "seed": document.seed,
         "target": document.target,
+        "target's facts": document.facts,
         "model": document.model,
         "batching": document.batching,
         "runs": len(document.runs),
@@ -65,15 +66,17 @@ def text(value: Any) -> str:
         return ", ".join(map(text, value))
     if isinstance(value, float):
         return f"{value:g}"
-    return str(value)
+    return printable(str(value))
 
 
 def _pairs(facts: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {text(value)}" for name, value in facts.items())
+    return ", ".join(f"{printable(name)} {text(value)}" for name, value in facts.items())
 
 
 def _arrivals(document: Document) -> str:
     how = "" if document.arrivals is None else text(document.arrivals)
+    if document.num_clients is not None:
+        return f"{how}, {document.num_clients} clients"
     if document.load is not None:
         return f"{how}, at {document.load:.0%} of each system's capacity"
     return how if document.rate is None else f"{how}, {document.rate:g} requests/s"

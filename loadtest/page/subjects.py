@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from loadtest.page.names import readable
 from loadtest.results.differences import differences
 from loadtest.results.documents import Document, PeerFigures, RunFigures, median_of
-
-MAX_NAME = 48
-"""Characters of a name from a file."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,12 +38,6 @@ def subjects_of(documents: Mapping[str, Document]) -> list[Subject]:
     return [replace(subject, number=number) for number, subject in enumerate(found)]
 
 
-def readable(name: str) -> str:
-    """A name from a file, on one line and of bounded length."""
-    text = "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in name)
-    return text if len(text) <= MAX_NAME else text[: MAX_NAME - 1] + "…"
-
-
 def _variants(documents: Mapping[str, Document]) -> dict[str, str]:
     """By file: what tells its systems from those of the same name in files that were not run alike, if any."""
     kinds: list[tuple[str, Document]] = []
@@ -60,7 +52,7 @@ def _variants(documents: Mapping[str, Document]) -> dict[str, str]:
 
 def _are_alike(one: Document, other: Document) -> bool:
     """Whether they differ at most in their load."""
-    return {difference.what for difference in differences(one, other)} <= {"rate", "load", "arrivals"}
+    return {difference.what for difference in differences(one, other)} <= {"rate", "load", "arrivals", "num_clients"}
 
 
 def _of_document(document: Document, variant: str) -> Iterator[Subject]:

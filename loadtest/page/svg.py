@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import matplotlib
+from cycler import cycler
 from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -32,6 +33,7 @@ _STYLE: dict[Any, Any] = {
     "axes.axisbelow": True,
     "axes.labelcolor": INK,
     "axes.labelsize": 10,
+    "axes.prop_cycle": cycler(color=SERIES),
     "axes.spines.right": False,
     "axes.spines.top": False,
     "font.family": "sans-serif",

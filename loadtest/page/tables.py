@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from loadtest.page.subjects import Subject, readable
+from loadtest.page.names import readable
+from loadtest.page.subjects import Subject
 from loadtest.page.table import ABSENT, Table, names_in
 from loadtest.results.documents import Document, Goodput, RatioSpread, RequestRow, RunFigures
 from loadtest.results.figures import LATENCIES, STATISTICS, THROUGHPUT, Readings, Unit
@@ -93,7 +94,7 @@ def _ratios_of(document: Document, suffix: str) -> Iterator[tuple[str, RatioSpre
         ]
         for how, section in sections:
             for figure, ratio in section.ratios.items() if section is not None else ():
-                yield ", ".join(filter(None, [f"{names.get(figure, figure)} ÷ {name}", how])) + suffix, ratio
+                yield ", ".join(filter(None, [f"{names.get(figure, readable(figure))} ÷ {name}", how])) + suffix, ratio
 
 
 def _tenants(subjects: Sequence[Subject]) -> Table:

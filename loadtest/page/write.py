@@ -9,8 +9,9 @@ import jinja2
 
 from loadtest.errors import BenchError
 from loadtest.page.facts import settings, what_was_run
+from loadtest.page.names import readable
 from loadtest.page.plots.catalogue import drawn_plots
-from loadtest.page.subjects import readable, subjects_of
+from loadtest.page.subjects import subjects_of
 from loadtest.page.tables import tables
 from loadtest.results.documents import Document
 

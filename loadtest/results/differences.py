@@ -11,7 +11,18 @@ from typing import Any
 
 from loadtest.results.documents import Document
 
-WHAT_WAS_RUN = ("target", "workload", "scenario", "seed", "arrivals", "load", "model", "batching", "num_requests")
+WHAT_WAS_RUN = (
+    "target",
+    "workload",
+    "scenario",
+    "seed",
+    "arrivals",
+    "load",
+    "num_clients",
+    "model",
+    "batching",
+    "num_requests",
+)
 NOT_COMPARED = frozenset({"load_average", "headway"})
 """Of the machine's facts."""
 
@@ -42,6 +53,7 @@ def _differences(before: Document, after: Document) -> Iterator[Difference]:
     if rate_of(before) != rate_of(after):
         yield Difference("rate", rate_of(before), rate_of(after))
     yield from _of_maps("settings", before.settings, after.settings)
+    yield from _of_maps("target", before.facts, after.facts)
     yield from _of_maps("machine", before.machine, after.machine)
     for name in before.peers.keys() & after.peers.keys():
         yield from _of_maps(f"peer {name}", before.peers[name].facts, after.peers[name].facts)

@@ -33,6 +33,11 @@ class RequestRow:
     num_output_tokens: int = 0
     finish_reason: str = "none"
 
+    @property
+    def was_answered(self) -> bool:
+        """Whether it ended as a request should, so that its times may be summed up."""
+        return self.finish_reason in ("length", "stop")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepColumns:
@@ -157,6 +162,8 @@ class Document(RunFigures):
     target: str | None = None
     arrivals: Any = None
     load: float | None = None
+    num_clients: int | None = None
+    """Of a closed loop."""
     workload: Any = None
     scenario: Any = None
     seed: int | None = None
@@ -164,6 +171,8 @@ class Document(RunFigures):
     batching: str | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     command: str | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """What the target says of itself, such as a server's address."""
     floor: FloorFigures | None = None
     machine: Mapping[str, Any] = field(default_factory=dict)
     bursts: tuple[RunFigures, ...] = ()

@@ -13,11 +13,14 @@ from headway.broker.job_stream import JobStream
 from headway.broker.results import Chunk
 from headway.core.errors import HeadwayError
 from headway.core.job import FinishReason
+from headway.core.lease_actions import CancelOutcome
 from loadtest.progress import Watch
 from loadtest.recording import Timeline
 from loadtest.targets.sending import send_all, watched
 from loadtest.workloads.plan import Due, Line, Plan
 from loadtest.workloads.requests import Request
+
+CANCEL_AGAIN_SECONDS = 0.05
 
 
 class Senders:
@@ -52,7 +55,7 @@ class Senders:
         stream = _submit(client, request)
         try:
             async with asyncio.timeout(due.due_at + self._timeout_seconds - self._now()):
-                with self._given_up(client, stream.id, request, timeline):
+                with self._given_up(client, stream, request, timeline):
                     async for chunk in stream:
                         self._note(chunk, timeline)
         except TimeoutError:
@@ -76,23 +79,26 @@ class Senders:
             timeline.queue_seconds = timeline.sent_at - timeline.due_at + chunk.timings.queue_seconds
 
     @contextmanager
-    def _given_up(self, client: Client, job_id: str, request: Request, timeline: Timeline) -> Iterator[None]:
+    def _given_up(self, client: Client, stream: JobStream, request: Request, timeline: Timeline) -> Iterator[None]:
         """While its client reads, a request may be cancelled."""
         if request.cancel_after_seconds is None:
             yield
             return
         cancel_at = timeline.due_at + request.cancel_after_seconds
-        task = asyncio.create_task(self._cancel(client, job_id, timeline, cancel_at), name="bench:cancel")
+        task = asyncio.create_task(self._cancel(client, stream, timeline, cancel_at), name="bench:cancel")
         try:
             yield
         finally:
             task.cancel()
 
-    async def _cancel(self, client: Client, job_id: str, timeline: Timeline, cancel_at: float) -> None:
-        await asyncio.sleep(cancel_at - self._now())
-        timeline.has_given_up = True
+    async def _cancel(self, client: Client, stream: JobStream, timeline: Timeline, cancel_at: float) -> None:
+        """The queue may not have read yet what was stored a moment ago, and know of no such job."""
         with suppress(HeadwayError):  # nobody answered: then the job's own end, or none, says what became of it
-            await client.cancel(job_id)
+            await stream.start()
+            await asyncio.sleep(cancel_at - self._now())
+            timeline.has_given_up = True
+            while (await client.cancel(stream.id)).outcome is CancelOutcome.NOT_FOUND:  # noqa: ASYNC110 (no event says so)
+                await asyncio.sleep(CANCEL_AGAIN_SECONDS)
 
 
 def _submit(client: Client, request: Request) -> JobStream:

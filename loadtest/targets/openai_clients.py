@@ -62,15 +62,15 @@ class Clients:
         try:
             async with asyncio.timeout(due.due_at + seconds - self._now()):
                 await self._read(self._bodies[due.number], timeline)
-        except TimeoutError:
-            self._out_of_patience(timeline, gives_up)
         except ServerRefused as refused:
             self.errors[str(refused)] += 1
             timeline.end(FinishReason.ERROR, self._now())
-        except (StreamBroken, aiohttp.ClientError, OSError) as broken:
-            # A stream may break behind the last piece, when the request has ended.
-            if timeline.finish_reason is None:
-                self.errors[_name(broken)] += 1
+        except (StreamBroken, aiohttp.ClientError) as broken:  # aiohttp's timeouts, too, are TimeoutErrors
+            self._lose(timeline, _name(broken))
+        except TimeoutError:
+            self._out_of_patience(timeline, gives_up)
+        except OSError as broken:
+            self._lose(timeline, _name(broken))
 
     async def _read(self, body: dict[str, Any], timeline: Timeline) -> None:
         async with aclosing(complete(self._session, self._url, body)) as pieces:
@@ -78,30 +78,29 @@ class Clients:
                 _note(piece, timeline, self._now())
 
     def _out_of_patience(self, timeline: Timeline, gives_up: bool) -> None:
-        if timeline.finish_reason is not None:
-            return
-        if gives_up:
+        if not gives_up:
+            self._lose(timeline, f"no end within {self._timeout_seconds:g} s")
+        elif timeline.finish_reason is None:
             timeline.has_given_up = True
             timeline.end(FinishReason.CANCELLED, self._now())
-        else:
-            self.errors[f"no end within {self._timeout_seconds:g} s"] += 1
+
+    def _lose(self, timeline: Timeline, error: str) -> None:
+        """A stream may break behind its last piece, too, when its request has ended."""
+        if timeline.finish_reason is None:
+            self.errors[error] += 1
 
 
 def _note(piece: Piece, timeline: Timeline, now: float) -> None:
-    num_before = timeline.num_tokens
-    if piece.finish_reason is not None:
-        timeline.receive(_num_new(piece, num_before), now)
-        timeline.end(piece.finish_reason, now)
-    elif timeline.finish_reason is None:
-        timeline.receive(_num_new(piece, num_before), now)
-    elif piece.num_tokens is not None:
-        # What comes behind the end is the server's own count: a piece of text may have been several tokens, or none.
+    """A server that counts is believed: a piece of text may have been several tokens, or none."""
+    if timeline.finish_reason is None:
+        counted = piece.num_tokens
+        timeline.receive(piece.num_new_tokens if counted is None else max(0, counted - timeline.num_tokens), now)
+    if piece.num_tokens is not None:
         timeline.num_tokens = piece.num_tokens
-    timeline.num_prompt_tokens = piece.num_prompt_tokens or timeline.num_prompt_tokens
-
-
-def _num_new(piece: Piece, num_before: int) -> int:
-    return piece.num_new_tokens if piece.num_tokens is None else piece.num_tokens - num_before
+    if piece.num_prompt_tokens is not None:
+        timeline.num_prompt_tokens = piece.num_prompt_tokens
+    if piece.finish_reason is not None:
+        timeline.end(piece.finish_reason, now)
 
 
 def _name(error: BaseException) -> str:

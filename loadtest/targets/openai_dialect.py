@@ -31,9 +31,9 @@ class Dialect:
     counts_tokens: bool
     """Tells with every piece how many tokens there are by now; else a piece counts as one token until the end tells."""
 
-    def body(self, model: str, request: Request, num_rotated: int = 0) -> dict[str, Any]:
-        """Of a streamed completion, greedy. ``num_rotated``: see `rotated`."""
-        prompt = rotated(request.prompt_token_ids, num_rotated)
+    def body(self, model: str, request: Request) -> dict[str, Any]:
+        """Of a streamed completion, greedy."""
+        prompt = request.prompt_token_ids
         body: dict[str, Any] = {
             "model": model,
             "prompt": list(prompt) if self.takes_token_ids else as_text(prompt),
@@ -59,12 +59,6 @@ class Dialect:
 
 DIALECTS = tuple(Dialect(*takes) for takes in product((True, False), repeat=3))
 """From the one that says most to the one that says least."""
-
-
-def rotated(prompt: Sequence[int], number: int) -> tuple[int, ...]:
-    """The same tokens from another one on, so that a cache of prefixes does not know a prompt from an earlier run."""
-    start = number % len(prompt)
-    return (*prompt[start:], *prompt[:start])
 
 
 def as_text(prompt: Sequence[int]) -> str:

@@ -38,7 +38,7 @@ def open_server(
         session = loop.run(_open_session())
         parts.callback(lambda: loop.run(session.close()))
         model, dialect = loop.run(_get_to_know(session, server))
-        yield OpenAITarget(loop, session, server.url, model, dialect, watch, timeout_seconds)
+        yield OpenAITarget(loop, session, server, model, dialect, watch, timeout_seconds)
 
 
 class OpenAITarget:
@@ -46,7 +46,7 @@ class OpenAITarget:
         self,
         loop: asyncio.Runner,
         session: aiohttp.ClientSession,
-        url: str,
+        server: Server,
         model: str,
         dialect: Dialect,
         watch: Watch,
@@ -54,7 +54,7 @@ class OpenAITarget:
     ) -> None:
         self._loop = loop
         self._session = session
-        self._url = url
+        self._server = server
         self._model = model
         self._dialect = dialect
         self._watch = watch
@@ -63,13 +63,14 @@ class OpenAITarget:
 
     @property
     def facts(self) -> dict[str, Any]:
-        return {"url": self._url, "model": self._model, **self._dialect.facts}
+        return {"name": self._server.name, "url": self._server.url, "model": self._model, **self._dialect.facts}
 
     def run(self, requests: Sequence[Request], plan: Plan) -> Recording:
         self._num_runs += 1
         cpu = CpuClock({"client": os.getpid()})
-        bodies = [self._dialect.body(self._model, request, self._num_runs) for request in requests]
-        clients = Clients(self._session, self._url, requests, bodies, self._timeout_seconds)
+        # The server may have a cache of prefixes, which nobody can switch off from here.
+        bodies = [self._dialect.body(self._model, request.rotated(self._num_runs)) for request in requests]
+        clients = Clients(self._session, self._server.url, requests, bodies, self._timeout_seconds)
         self._loop.run(clients.send(plan, self._watch))
         return Recording(clients.timelines, StepLog(), cpu.elapsed(), clients.errors)
 
@@ -99,9 +100,8 @@ async def _first_model(session: aiohttp.ClientSession, server: Server) -> str:
         try:
             return str((await response.json())["data"][0]["id"])
         except (aiohttp.ContentTypeError, ValueError, LookupError, TypeError) as exc:
-            raise BenchError(
-                f"{server.url}/models lists no model (HTTP {response.status}); name the one to ask"
-            ) from exc
+            what = f"{server.url}/models lists no model (HTTP {response.status})"
+            raise BenchError(f"{what}; name one with --served-model or URL#MODEL") from exc
 
 
 async def _find_dialect(session: aiohttp.ClientSession, server: Server, model: str) -> Dialect:

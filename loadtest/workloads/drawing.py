@@ -14,7 +14,7 @@ from itertools import accumulate, pairwise
 from loadtest.workloads.arrivals import Arrivals
 from loadtest.workloads.distributions import draw_tokens
 from loadtest.workloads.requests import Request, WorkloadError
-from loadtest.workloads.scenario import RequestPart, Scenario
+from loadtest.workloads.scenario import RequestPart
 from loadtest.workloads.scenario_arrivals import AnyArrivals, Burst, Gamma
 from loadtest.workloads.scenario_files import NamedScenario
 from loadtest.workloads.trace import TraceRow
@@ -139,10 +139,3 @@ class _Drawing:
         if any(row.arrived_at is None for row in self._rows):
             raise WorkloadError(f"{self._name}: arrivals are those of the trace, which has no times")
         return [row.arrived_at for row in self._rows]
-
-
-def with_changes(named: NamedScenario, **changes: object) -> NamedScenario:
-    """The same with other fields of the scenario: those that a command line may say."""
-    given = {name: value for name, value in changes.items() if value is not None}
-    scenario: Scenario = named.scenario.model_copy(update=given)
-    return replace(named, scenario=scenario)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,12 @@ class Request:
         """Greedy, and deaf to EOS, so that every system does the same work."""
         num_tokens = self.num_output_tokens
         return SamplingParams(max_tokens=num_tokens, min_tokens=num_tokens, temperature=0.0, ignore_eos=True)
+
+    def rotated(self, number: int) -> Request:
+        """The same tokens from another one on, so that a cache of prefixes does not know it from an earlier run.
+        Prompts that begin alike still do, but for ``number`` tokens."""
+        start = number % len(self.prompt_token_ids)
+        return replace(self, prompt_token_ids=(*self.prompt_token_ids[start:], *self.prompt_token_ids[:start]))
 
 
 def load_workload(path: Path = DEFAULT_WORKLOAD) -> tuple[Request, ...]:

@@ -31,7 +31,10 @@ def parse(arguments):
     context = command_line.make_context("headway", list(arguments), resilient_parsing=False)
     command = command_line
     while isinstance(command, click.Group):
-        name, command, rest = command.resolve_command(context, [*context._protected_args, *context.args])
+        arguments = [*context._protected_args, *context.args]
+        if not arguments and command.invoke_without_command:
+            break
+        name, command, rest = command.resolve_command(context, arguments)
         context = command.make_context(name, rest, parent=context)
     given = {name: value for name, value in context.params.items() if name in SETTINGS}
     Settings.load({**given, "model": None} if command.name == "submit" else given, {}, context.params.get("config"))

@@ -23,6 +23,7 @@ def main():
             match questions.next():
                 case "print": print("to whom?"); questions.answer("printed")
                 case "stage": questions.stage("busy"); questions.answer("done")
+                case "note": questions.note({"half": 0.5}); questions.answer("done")
                 case "fail": raise EngineError("it is broken")
                 case "crash": raise SystemExit(7)
                 case question: questions.answer(question)
@@ -34,8 +35,9 @@ def echo(tmp_path, monkeypatch) -> Child:
     (tmp_path / "echo_child.py").write_text(ECHO)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
     heard: list[str] = []
-    child = Child("echo_child", heard.append, {"GREETING": "hello"})
-    child.heard = heard
+    noted: list[object] = []
+    child = Child("echo_child", heard.append, {"GREETING": "hello"}, noted.append)
+    child.heard, child.noted = heard, noted
     yield child
     child.close()
 
@@ -48,6 +50,12 @@ def test_answers_come_in_the_order_of_the_questions_whatever_is_printed_and_howe
 def test_stages_are_heard_and_are_no_answers(echo):
     assert echo.ask("stage") == "done"
     assert echo.heard == ["busy"]
+
+
+def test_notes_are_taken_while_an_answer_is_worked_on(echo):
+    assert echo.ask("note") == "done"
+    assert echo.noted == [{"half": 0.5}]
+    assert echo.heard == []
 
 
 def test_its_errors_are_ours(echo):

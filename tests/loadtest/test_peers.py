@@ -42,12 +42,13 @@ def test_a_driven_engine_gets_each_request_when_it_is_due():
     assert [times.num_tokens for times in answer.times] == [2, 3]
     assert answer.times[0].first_token_at >= 0.02
     assert all(times.ended_at == times.last_token_at for times in answer.times)
+    assert [len(times.gaps) for times in answer.times] == [1, 2]
 
 
 def test_tasks_and_answers_survive_the_wire():
     task = Task([TaskRequest([1, 2], 3, 0.5)])
     assert Task.from_line(task.to_line()) == task
-    answer = Answer([Times(3, 0.1, 0.2, 0.3), Times()])
+    answer = Answer([Times(3, 0.1, 0.2, 0.3, [0.05, 0.05]), Times()])
     assert Answer.from_line(answer.to_line()) == answer
 
 

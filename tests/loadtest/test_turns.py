@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -12,6 +12,7 @@ from loadtest.errors import BenchError
 from loadtest.recording import Recording, StepLog, Timeline
 from loadtest.turns import HEADWAY, Turns
 from loadtest.workloads.arrivals import Arrivals, Schedule
+from loadtest.workloads.plan import ClosedLoop, Plan
 from loadtest.workloads.requests import Request
 
 REQUESTS = tuple(Request((1, 2), num_output_tokens=1, gap=gap) for gap in (1.0, 2.0, 1.0))
@@ -24,12 +25,16 @@ class Paced:
     name: str
     seconds: float
     turns: list[str]
-    due_at: list[list[float]] = field(default_factory=list)
+    plans: list[Plan] = field(default_factory=list)
+    requests: list[list[Request]] = field(default_factory=list)
     reason: FinishReason = FinishReason.LENGTH
+    facts: dict[str, str] = field(default_factory=dict)
 
-    def run(self, requests: Sequence[Request], due_at: Sequence[float]) -> Recording:
+    def run(self, requests: Sequence[Request], plan: Plan) -> Recording:
         self.turns.append(self.name)
-        self.due_at.append(list(due_at))
+        self.plans.append(plan)
+        self.requests.append(list(requests))
+        due_at = [0.0] * len(requests) if isinstance(plan, ClosedLoop) else plan
         timelines = [Timeline(due, request.num_output_tokens) for request, due in zip(requests, due_at, strict=True)]
         now = 0.0
         for line in timelines:
@@ -56,7 +61,7 @@ def test_systems_alternate():
 def test_a_rate_is_the_same_for_all():
     turns, ours, theirs, _ = turns_of(Schedule(Arrivals.POISSON, rate=2.0))
     measured = turns.take(1)
-    assert ours.due_at == theirs.due_at == [[0.5, 1.5, 2.0]]
+    assert ours.plans == theirs.plans == [[0.5, 1.5, 2.0]]
     assert [runs[0]["rate"] for runs in measured.runs.values()] == [2.0, 2.0]
 
 
@@ -64,11 +69,42 @@ def test_a_load_is_taken_from_a_burst_of_the_same_round_and_headway_gets_both_ra
     turns, ours, theirs, order = turns_of(Schedule(Arrivals.POISSON, load=0.5))
     measured = turns.take(1)
     assert order == [HEADWAY, "vllm", HEADWAY, "vllm", HEADWAY]
-    assert ours.due_at == [[0.0] * 3, [2.0, 6.0, 8.0], [4.0, 12.0, 16.0]]
-    assert theirs.due_at == [[0.0] * 3, [4.0, 12.0, 16.0]]
+    assert ours.plans == [[0.0] * 3, [2.0, 6.0, 8.0], [4.0, 12.0, 16.0]]
+    assert theirs.plans == [[0.0] * 3, [4.0, 12.0, 16.0]]
     assert measured.runs[HEADWAY][0]["rate"] == 0.5
     assert measured.at_their_rate["vllm"][0]["rate"] == measured.runs["vllm"][0]["rate"] == 0.25
     assert measured.bursts[HEADWAY][0]["rate"] is None
+
+
+def test_only_the_median_run_of_each_system_keeps_what_is_long():
+    turns, _, _, _ = turns_of(Schedule(Arrivals.POISSON, load=0.5))
+    measured = turns.take(3).with_few_details()
+    for runs in measured.runs.values():
+        assert ["requests" in run for run in runs].count(True) == 1
+    for runs in (*measured.bursts.values(), *measured.at_their_rate.values()):
+        assert not any("requests" in run or "timeline" in run for run in runs)
+
+
+def test_a_closed_loop_is_the_same_for_all():
+    turns, ours, theirs, _ = turns_of(Schedule(Arrivals.CLOSED, num_clients=2, think_seconds=1.0))
+    turns.take(1)
+    assert ours.plans == theirs.plans == [ClosedLoop(2, [1.0, 2.0, 1.0], [None] * 3)]
+
+
+def test_no_run_asks_what_an_earlier_one_has_where_systems_remember():
+    turns, ours, theirs, _ = turns_of(Schedule())
+    requests = [Request((1, 2, 3, 4, 5), num_output_tokens=1)]
+    replace(turns, requests=requests, rotates=True).take(2)
+    first_tokens = [run[0].prompt_token_ids[0] for system in (ours, theirs) for run in system.requests]
+    assert first_tokens == [1, 3, 2, 4]
+    turns.take(2)
+    assert ours.requests[2] == ours.requests[3] == list(REQUESTS)
+
+
+def test_what_a_system_tells_of_itself_is_kept():
+    turns, ours, _, _ = turns_of(Schedule())
+    ours.facts = {"version": "1"}
+    assert turns.take(1).facts == {HEADWAY: {"version": "1"}, "vllm": {}}
 
 
 def test_a_system_that_completes_nothing_is_an_error_with_its_reasons():

@@ -56,7 +56,7 @@ Candidate = tuple[str, str, Figure | None]
 def _of_all(subjects: Sequence[Subject]) -> Iterator[Candidate]:
     yield (
         "Throughput against load",
-        "Bars: least and greatest of the runs at a rate. Dotted: with all requests at once.",
+        "Bars: least and greatest of the runs at a load. Dotted: with all requests at once.",
         loads.draw_throughput(subjects),
     )
     for key in SEVERAL_LOADS:

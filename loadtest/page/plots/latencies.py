@@ -39,7 +39,9 @@ def draw(subjects: Sequence[Subject], key: str, name: str) -> Figure | None:
 
 
 def _values(subject: Subject, key: str) -> np.ndarray:
-    found = (getattr(request, key) for request in subject.shown.requests)
+    """Of answered requests, but for the wait, which those too had that ended otherwise."""
+    requests = (each for each in subject.shown.requests if each.was_answered or key == "queue_seconds")
+    found = (getattr(request, key) for request in requests)
     return np.sort(np.array([value for value in found if value is not None], dtype=float))
 
 

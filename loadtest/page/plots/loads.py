@@ -1,4 +1,7 @@
-"""What a system gives and how long it takes, over what it is offered: needs runs at two rates or more."""
+"""What a system gives and how long it takes, over what it is offered: needs runs at two loads or more.
+
+A load is a rate of requests, or, where no run has one, the number of clients of a closed loop.
+"""
 
 from __future__ import annotations
 
@@ -19,22 +22,30 @@ Reader = Callable[[RunFigures], float | None]
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Of one system at one rate."""
+    """Of one system at one load."""
 
-    rate: float
+    load: float
     readings: Readings
 
 
 def draw_throughput(subjects: Sequence[Subject]) -> Figure | None:
-    """With what each system gave when all requests came at once, as a line that its throughput cannot pass for long."""
+    """With what each system gave when all requests came at once, as a level that it cannot pass for long."""
     figure = _draw(subjects, lambda run: run.output_tokens_per_s, "output tokens per second")
-    if figure is not None:
-        for number, system in enumerate(_systems(subjects)):
-            bursts = [s for s in subjects if s.system == system and s.shown.rate is None]
-            for burst in bursts[:1]:
-                level = Readings(tuple(run.output_tokens_per_s for run in burst.runs)).median
-                figure.axes[0].axhline(level, color=svg.colour(number), linewidth=0.9, linestyle=(0, (1, 3)))
+    for number, system in enumerate(_systems(subjects) if figure is not None and _has_rates(subjects) else ()):
+        at_once = [run.output_tokens_per_s for run in _bursts(system, subjects)]
+        if figure is not None and at_once:
+            level = Readings(tuple(at_once)).median
+            figure.axes[0].axhline(level, color=svg.colour(number), linewidth=0.9, linestyle=(0, (1, 3)))
     return figure
+
+
+def _bursts(system: str, subjects: Sequence[Subject]) -> list[RunFigures]:
+    return [
+        run
+        for subject in subjects
+        for run in subject.runs
+        if subject.system == system and run.rate is None and subject.document.num_clients is None
+    ]
 
 
 def draw_latency(subjects: Sequence[Subject], key: str, statistic: str, name: str) -> Figure | None:
@@ -62,7 +73,7 @@ def _draw(subjects: Sequence[Subject], read: Reader, title: str) -> Figure | Non
     for number, (system, points) in enumerate(lines.items()):
         if points:
             _draw_line(axes, number, system, points)
-    axes.set_xlabel("offered load, requests per second")
+    axes.set_xlabel("offered load, requests per second" if _has_rates(subjects) else "clients of the closed loop")
     axes.set_ylabel(title)
     axes.set_xlim(left=0)
     axes.set_ylim(bottom=0)
@@ -75,7 +86,7 @@ def _draw_line(axes: Axes, number: int, system: str, points: Sequence[Point]) ->
     below = [point.readings.median - point.readings.least for point in points]
     above = [point.readings.greatest - point.readings.median for point in points]
     axes.errorbar(
-        [point.rate for point in points],
+        [point.load for point in points],
         middle,
         yerr=[below, above],
         color=svg.colour(number),
@@ -89,14 +100,19 @@ def _draw_line(axes: Axes, number: int, system: str, points: Sequence[Point]) ->
 
 
 def _points(system: str, subjects: Sequence[Subject], read: Reader) -> list[Point]:
-    """In the order of rates. Where ``load`` decides, a system's rounds have rates of their own: one point for each."""
+    """In ascending order. Where capacity decides, a system's rounds have rates of their own: one point for each."""
+    has_rates = _has_rates(subjects)
     values: defaultdict[float, list[float]] = defaultdict(list)
     for subject in subjects:
         for run in subject.runs if subject.system == system else ():
-            value = read(run)
-            if run.rate is not None and value is not None:
-                values[run.rate].append(value)
-    return [Point(rate, Readings(tuple(values[rate]))) for rate in sorted(values)]
+            load, value = run.rate if has_rates else subject.document.num_clients, read(run)
+            if load is not None and value is not None:
+                values[load].append(value)
+    return [Point(load, Readings(tuple(values[load]))) for load in sorted(values)]
+
+
+def _has_rates(subjects: Sequence[Subject]) -> bool:
+    return any(run.rate is not None for subject in subjects for run in subject.runs)
 
 
 def _systems(subjects: Sequence[Subject]) -> Mapping[str, None]:

@@ -8,7 +8,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from loadtest.page import svg
-from loadtest.page.subjects import Subject, readable
+from loadtest.page.names import readable
+from loadtest.page.subjects import Subject
 from loadtest.results.documents import RequestRow, RunFigures
 
 NUM_MOMENTS = 500

@@ -12,6 +12,9 @@ from loadtest.page.subjects import Subject
 from loadtest.results.documents import StepColumns
 
 MAX_POINTS = 500
+IDLE = 10
+"""Times the usual distance between two steps: from there on the engine had nothing to do. (A file need not tell of
+every step.)"""
 DECODES, PREFILL, WAITING = 0, 1, 1
 """Numbers of their colours, on every page."""
 
@@ -21,7 +24,7 @@ def draw_composition(subject: Subject) -> Figure | None:
     timeline = subject.shown.timeline
     if timeline is None or not timeline.seconds:
         return None
-    seconds, decodes, prefill = _thinned(timeline, timeline.num_decodes, timeline.num_prefill_tokens)
+    seconds, decodes, prefill = _columns(timeline, timeline.num_decodes, timeline.num_prefill_tokens)
     figure = svg.new_figure(num_rows=2)
     both, alone = figure.subplots(2, 1, sharex=True)
     both.fill_between(seconds, 0, decodes, step="post", color=svg.colour(DECODES), linewidth=0, label="decodes")
@@ -52,7 +55,7 @@ def draw_queue(subject: Subject) -> Figure | None:
     figure = svg.new_figure()
     axes = figure.subplots()
     for name, column, number in columns:
-        seconds, values = _thinned(timeline, column)
+        seconds, values = _columns(timeline, column)
         axes.plot(
             seconds,
             values,
@@ -69,12 +72,22 @@ def draw_queue(subject: Subject) -> Figure | None:
     return figure
 
 
-def _thinned(timeline: StepColumns, *columns: Sequence[float]) -> list[np.ndarray]:
-    """The moments, and each column; of many steps, means over as many neighbours as needed."""
-    arrays = [np.array(column, dtype=float) for column in (timeline.seconds, *columns)]
+def _columns(timeline: StepColumns, *columns: Sequence[float]) -> list[np.ndarray]:
+    """The moment when each step began, and the columns from then on; nothing while the engine had nothing to do."""
+    ends = np.array(timeline.seconds, dtype=float)
+    starts = ends - np.array(timeline.step_seconds, dtype=float)
+    longest = IDLE * float(np.median(np.diff(ends))) if len(ends) > 1 else np.inf
+    is_last = np.append(starts[1:] - ends[:-1] > longest, True)
+    stops = np.flatnonzero(is_last) + 1
+    values = (np.insert(np.array(column, dtype=float), stops, 0.0) for column in columns)
+    return _thinned([np.insert(starts, stops, ends[is_last]), *values])
+
+
+def _thinned(arrays: list[np.ndarray]) -> list[np.ndarray]:
+    """Of many steps, means over as many neighbours as needed."""
     size = -(-len(arrays[0]) // MAX_POINTS)
     if size == 1:
         return arrays
-    starts = np.arange(0, len(arrays[0]), size)
-    counts = np.diff([*starts, len(arrays[0])])
-    return [arrays[0][starts], *(np.add.reduceat(array, starts) / counts for array in arrays[1:])]
+    firsts = np.arange(0, len(arrays[0]), size)
+    counts = np.diff([*firsts, len(arrays[0])])
+    return [arrays[0][firsts], *(np.add.reduceat(array, firsts) / counts for array in arrays[1:])]

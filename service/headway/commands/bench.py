@@ -5,12 +5,15 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
+from headway.commands import bench_compare, bench_report
 from headway.commands.bench_queue import bench_the_queue, queue_options, take_queue_options
+from headway.commands.command_line import command_line
 from headway.commands.flags import SettingFlags, SettingsGroup, setting_flags
 from headway.commands.statuses import FAILED
 from headway.core.errors import HeadwayError
@@ -21,19 +24,6 @@ PEERS = (
     "vllm, llamacpp[:bf16|q8_0|file][:SLOTS], transformers, transformers:static[:ROWS], another target, or "
     "NAME=URL[#MODEL] for a server as of --target openai"
 )
-
-
-def _list_scenarios(context: click.Context, _: click.Parameter, is_wanted: bool) -> None:
-    if not is_wanted:
-        return
-    _need_loadtest()
-    from loadtest.workloads.scenario_files import list_scenarios
-
-    scenarios = list_scenarios()
-    width = max(map(len, scenarios))
-    for name, description in scenarios.items():
-        click.echo(f"{name:{width}}  {description}")
-    context.exit()
 
 
 @click.group("bench", cls=SettingsGroup, invoke_without_command=True, subcommand_metavar="[COMMAND ...]")
@@ -54,14 +44,7 @@ def _list_scenarios(context: click.Context, _: click.Parameter, is_wanted: bool)
     help="A workload file. Default: 64 requests of 16 to 256 prompt and 8 to 256 output tokens.",
 )
 @click.option("--scenario", metavar="NAME|FILE", help="A scenario, by name or as a YAML file, instead of a workload.")
-@click.option(
-    "--list-scenarios",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_list_scenarios,
-    help="Show the scenarios that have names, and exit.",
-)
+@click.option("--list-scenarios", is_flag=True, help="Only show the scenarios that have names.")
 @click.option("--num-requests", type=click.IntRange(1), metavar="N", help="So many of the scenario's requests.")
 @click.option("--seed", type=int, metavar="N", help="Of the scenario's random numbers.")
 @click.option(
@@ -105,18 +88,22 @@ def _list_scenarios(context: click.Context, _: click.Parameter, is_wanted: bool)
     *("engine", "scheduler", "queue", "broker", "lease", "lease_terms", "roles", "telemetry"),
     without=lambda setting: setting.name == "served_model",  # clients and worker agree on it anyway
 )
-def command(flags: SettingFlags, target: str, peers: str, **given: Any) -> None:
+def command(flags: SettingFlags, list_scenarios: bool, target: str, peers: str, **given: Any) -> None:
     """Measure throughput and latencies with requests of exact lengths, and how far from the machine's floor they are.
 
-    Exits with status 1 if a request was not completed.
+    Exits with status 1 if a request was neither completed nor cancelled on purpose.
     """
     if click.get_current_context().invoked_subcommand is not None:
         return  # click calls a group's function before that of its subcommand
     _need_loadtest(with_page=given["html_path"] is not None)
     queue_load = take_queue_options(given, target)
+    if list_scenarios:
+        _show_scenarios()
+        return
     if target == "queue":
         with _ended_by_sigterm():
-            return bench_the_queue(flags, queue_load, given["json_path"])
+            bench_the_queue(flags, queue_load, given["json_path"])
+        return
     from loadtest.arguments import Arguments, options_of
     from loadtest.bench import bench, is_complete, report_text, say
     from loadtest.screen import watching
@@ -127,11 +114,22 @@ def command(flags: SettingFlags, target: str, peers: str, **given: Any) -> None:
     # Every system must do the same work.
     forced = {} if options.shares_prefixes else {"prefix_sharing": PrefixSharing.OFF}
     settings = flags.load(forced=forced)
+    hidden = {each.setting.name for each in settings.describe() if each.is_hidden}
+    options = replace(options, command=command_line(click.get_current_context(), hidden))
     with _ended_by_sigterm(), watching() as watch:
         report = bench(options, settings, say, watch)
     click.echo(report_text(report))
     if not is_complete(report):
         raise SystemExit(FAILED)
+
+
+def _show_scenarios() -> None:
+    from loadtest.workloads.scenario_files import list_scenarios
+
+    scenarios = list_scenarios()
+    width = max(map(len, scenarios))
+    for name, description in scenarios.items():
+        click.echo(f"{name:{width}}  {description}")
 
 
 def _need_loadtest(with_page: bool = False) -> None:
@@ -179,3 +177,7 @@ def _check(target: str, **given: Any) -> None:
         raise click.UsageError("--target openai needs --url, and --url is for nothing else")
     if given["served_model"] and target != "openai":
         raise click.UsageError("--served-model is for --target openai; --model is what the engine loads")
+
+
+command.add_command(bench_report.command)
+command.add_command(bench_compare.command)

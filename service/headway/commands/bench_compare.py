@@ -13,7 +13,7 @@ from headway.core.errors import HeadwayError
 REPORT = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
-@click.command("compare")
+@click.command("compare", short_help="Compare a report with an earlier one.")
 @click.argument("before", type=REPORT, metavar="BEFORE.json")
 @click.argument("after", type=REPORT, metavar="AFTER.json")
 @click.option(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -11,7 +12,7 @@ from headway.core.errors import HeadwayError
 REPORTS = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
-@click.command("report")
+@click.command("report", short_help="Show reports as a page with tables and plots.")
 @click.argument("reports", nargs=-1, required=True, type=REPORTS, metavar="REPORT.json...")
 @click.option(
     "--html",
@@ -33,5 +34,15 @@ def command(reports: tuple[Path, ...], html_path: Path) -> None:
     except ModuleNotFoundError as missing:
         raise HeadwayError(f"{missing.name} is not installed; run: pip install 'headway[bench]'") from missing
 
+    named = _named(reports)
     check_writable(html_path)
-    write_page({path.name: read_document(path) for path in reports}, html_path)
+    write_page({name: read_document(path) for name, path in named.items()}, html_path)
+
+
+def _named(reports: Sequence[Path]) -> dict[str, Path]:
+    """As short as they can be told apart."""
+    for name in (lambda path: path.stem, lambda path: path.name, str):
+        named = {name(path): path for path in reports}
+        if len(named) == len(reports):
+            return named
+    raise click.UsageError("the same report twice")

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from headway.settings import SettingField, Settings, list_settings
 
@@ -78,7 +79,17 @@ class SettingsCommand(click.Command):
 
 
 class SettingsGroup(SettingsCommand, click.Group):
-    """Such a command that has subcommands too; its help shows them last."""
+    """Such a command that has subcommands too; its help shows them last, and its own options are not for them."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name, command, rest = super().resolve_command(ctx, args)
+        given = ParameterSource.COMMANDLINE
+        before = [option for option in self.params if ctx.get_parameter_source(str(option.name)) is given]
+        if before:
+            raise click.UsageError(f"{before[0].opts[0]} is not for {name!r}", ctx)
+        return name, command, rest
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         super().format_options(ctx, formatter)

@@ -17,6 +17,12 @@ def test_the_default_workload_is_the_one_that_all_figures_are_about():
     assert {type(token) for request in requests for token in request.prompt_token_ids} == {int}
 
 
+def test_a_rotated_request_is_as_long_and_begins_otherwise():
+    assert request().rotated(1).prompt_token_ids == (6, 7, 5)
+    assert request().rotated(3) == request()
+    assert Request((5,), 4).rotated(7) == Request((5,), 4)
+
+
 def test_every_request_asks_for_exactly_its_length():
     sampling = request().sampling
     assert (sampling.min_tokens, sampling.max_tokens, sampling.ignore_eos) == (4, 4, True)
