@@ -96,7 +96,7 @@ def command(flags: SettingFlags, list_scenarios: bool, target: str, peers: str, 
     if click.get_current_context().invoked_subcommand is not None:
         return  # click calls a group's function before that of its subcommand
     _need_loadtest(with_page=given["html_path"] is not None)
-    queue_load = take_queue_options(given, target)
+    queue_load = take_queue_options(given, target, peers)
     if list_scenarios:
         _show_scenarios()
         return

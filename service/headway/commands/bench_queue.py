@@ -54,11 +54,14 @@ def queue_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return add_options(function, OPTIONS)
 
 
-def take_queue_options(given: dict[str, Any], target: str) -> dict[str, Any]:
-    """Takes them out of what was given. They are for one target only."""
+def take_queue_options(given: dict[str, Any], target: str, peers: str) -> dict[str, Any]:
+    """Takes them out of what was given. They are for one target only, and the others are not for it."""
     taken = {name: value for name in NAMES if (value := given.pop(name)) is not None}
     if taken and target != "queue":
         raise click.UsageError(f"--{next(iter(taken)).replace('_', '-')} is for --target queue")
+    others = [name for name, value in {**given, "peers": peers}.items() if value and name != "json_path"]
+    if others and target == "queue":
+        raise click.UsageError(f"--{others[0].removesuffix('_path').replace('_', '-')} is not for --target queue")
     return taken
 
 
