@@ -1,6 +1,6 @@
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
 import pytest
 
@@ -120,6 +120,57 @@ async def test_acknowledging_twice_or_at_once_or_something_unknown_is_harmless(c
     assert await num_stored(connection) == 0
 
 
+async def test_many_jobs_are_acknowledged_together(connection: Connection) -> None:
+    intake = await leader(connection)
+    sequences = [await publish(connection) for _ in range(300)]
+    await fetch_all(intake, 300)
+    await intake.ack_together([*sequences[:200], 4711])
+    assert await num_stored(connection) == 100
+    await intake.ack_together(sequences)
+    await intake.ack_together([])
+    assert await num_stored(connection) == 0
+
+
+async def test_a_leader_that_has_ended_listens_to_nothing_any_more(connection: Connection) -> None:
+    async def num_subscriptions() -> int:
+        await connection.client.flush()
+        return len(connection.client._subs)
+
+    await connection.client.request("$JS.API.INFO")  # whose answers come to an inbox that stays
+    num_before = await num_subscriptions()
+    intake = await leader(connection)
+    await publish(connection)
+    [job] = await fetch_all(intake, 1)
+    await intake.ack_together([job.stream_sequence])
+    await intake.close()
+    assert await num_subscriptions() == num_before
+
+
+async def test_a_deposed_leader_cannot_acknowledge_many_either(connection: Connection) -> None:
+    old = await leader(connection, 1)
+    sequences = [await publish(connection) for _ in range(3)]
+    await fetch_all(old, 3)
+    await leader(connection, 2)
+    with pytest.raises(Deposed):
+        await old.ack_together(sequences)
+    assert await num_stored(connection) == 3
+
+
+async def test_what_is_not_confirmed_together_is_acknowledged_one_by_one(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    intake = await leader(connection)
+    sequences = [await publish(connection) for _ in range(3)]
+    await fetch_all(intake, 3)
+
+    async def lose_all(replies: Iterable[str]) -> set[str]:
+        return set()
+
+    monkeypatch.setattr(intake._acknowledger, "ack", lose_all)
+    await intake.ack_together(sequences)
+    assert await num_stored(connection) == 0
+
+
 async def test_a_payload_can_be_fetched_again_while_the_job_is_held(connection: Connection) -> None:
     intake = await leader(connection)
     sequence = await publish(connection, b'{"prompt":"again"}')
@@ -206,7 +257,10 @@ async def test_a_fetch_that_waits_outlives_a_crash_of_the_server(own_nats: Embed
             assert [job.stream_sequence for job in await fetching] == [sequence]
 
 
-async def test_the_leader_goes_on_after_a_restart_of_the_server(own_nats: EmbeddedNats, eventually: Eventually) -> None:
+@pytest.mark.parametrize("together", [True, False])
+async def test_the_leader_goes_on_after_a_restart_of_the_server(
+    own_nats: EmbeddedNats, eventually: Eventually, together: bool
+) -> None:
     config = BrokerConfig(nats_url=own_nats.url, nats_timeout_seconds=1.0, nats_reconnect_seconds=0.05)
     async with await connect(config, "tests", timeout_seconds=10) as connection:
         await ensure_streams(connection.js, config)
@@ -214,7 +268,7 @@ async def test_the_leader_goes_on_after_a_restart_of_the_server(own_nats: Embedd
         first = await publish(connection)
         await fetch_all(intake, 1)
         await own_nats.stop()
-        acking = asyncio.create_task(intake.ack(first))
+        acking = asyncio.create_task(intake.ack_together([first]) if together else intake.ack(first))
         await own_nats.start()
         async with asyncio.timeout(20):
             await acking

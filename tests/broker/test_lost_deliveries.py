@@ -88,7 +88,7 @@ async def num_stored(connection: Connection) -> int:
 
 async def ack_all(intake: JobsIntake, sequences: list[int]) -> None:
     async with asyncio.timeout(TIMEOUT_SECONDS):
-        await asyncio.gather(*(intake.ack(sequence) for sequence in sequences))
+        await intake.ack_together(sequences)
 
 
 @pytest.mark.parametrize("num_bytes", [100, 5_000, 60_000])

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import logging
 import re
+from dataclasses import replace
 
 import grpc
 import pytest
@@ -16,20 +17,47 @@ from headway.core.lease_messages import Demand, Grant, Hello, Returned, Welcome
 from headway.core.records import GrantToken
 from headway.lease import lease_pb2 as pb
 
-GRANT = Grant(JobKey("acme", "a"), GrantToken(1, 1), 1, b"{}", arrival_seconds=0.0, queue_seconds=0.0)
+
+def grant(number: int) -> Grant:
+    return Grant(JobKey("acme", f"a{number}"), GrantToken(1, number), number, b"{}", 0.0, 0.0)
+
+
+def returned(number: int) -> Returned:
+    return Returned(JobKey("acme", f"a{number}"), GrantToken(1, number), "drained")
 
 
 async def test_a_worker_is_welcomed_and_messages_flow_both_ways_in_order(stage, eventually):
     leader = await stage.server()
     worker = stage.client(leader.server.address)
     await eventually(lambda: worker.client.is_connected)
-    demands = [Demand(number, 10) for number in range(100)]
-    assert all(worker.client.send(demand) for demand in demands)
-    leader.server.send(1, GRANT)
-    await eventually(lambda: len(leader.messages) == 100 and len(worker.received) == 2)
-    assert leader.messages == demands
-    assert worker.received == [Welcome(1, 15.0), GRANT]
+    messages, grants = [returned(number) for number in range(600)], [grant(number) for number in range(600)]
+    assert all(worker.client.send(message) for message in messages)
+    for each in grants:
+        leader.server.send(1, each)
+    await eventually(lambda: len(leader.messages) == 600 and len(worker.received) == 601)
+    assert leader.messages == messages
+    assert worker.received == [Welcome(1, 15.0), *grants]
     assert leader.hellos[1].incarnation == "inc"
+
+
+async def test_messages_larger_than_one_message_may_be_together_arrive_all_the_same(stage, eventually):
+    leader = await stage.server(max_lease_message_bytes=400_000)
+    worker = stage.client(leader.server.address, max_lease_message_bytes=400_000)
+    await eventually(lambda: worker.client.is_connected)
+    grants = [replace(grant(number), payload=b"x" * 150_000) for number in range(6)]
+    for each in grants:
+        leader.server.send(1, each)
+    await eventually(lambda: worker.received[1:] == grants)
+
+
+async def test_of_demands_that_pile_up_the_last_one_comes_in_its_place(stage, eventually):
+    leader = await stage.server()
+    worker = stage.client(leader.server.address)
+    await eventually(lambda: worker.client.is_connected)
+    for message in (Demand(1, 10), returned(1), Demand(2, 10), Demand(3, 10), returned(2)):
+        worker.client.send(message)
+    await eventually(lambda: leader.messages[-1:] == [returned(2)])
+    assert leader.messages == [returned(1), Demand(3, 10), returned(2)]
 
 
 async def test_a_worker_whose_leader_dies_connects_again_and_says_hello_anew(stage, eventually):
@@ -165,7 +193,7 @@ async def test_a_worker_that_does_not_read_loses_its_stream_and_nobody_else(stag
     worker = stage.client(leader.server.address)
     await eventually(lambda: worker.client.is_connected)
     for _ in range(20):
-        leader.server.send(1, GRANT)
+        leader.server.send(1, grant(1))
     await eventually(lambda: leader.gone == [1])
     await eventually(lambda: len(leader.streams) == 1)
 
@@ -202,9 +230,10 @@ async def test_a_worker_that_vanishes_is_noticed(stage, eventually):
 @pytest.mark.parametrize(
     "first",
     [
-        pb.WorkerMessage(demand=pb.Demand(num_sequences=1)),
-        pb.WorkerMessage(hello=pb.Hello(incarnation="", model="m", page_size=1, num_pages=1, max_num_seqs=1)),
-        pb.WorkerMessage(),
+        [pb.WorkerMessage(demand=pb.Demand(num_sequences=1))],
+        [pb.WorkerMessage(hello=pb.Hello(incarnation="", model="m", page_size=1, num_pages=1, max_num_seqs=1))],
+        [pb.WorkerMessage()],
+        [],
     ],
 )
 async def test_nonsense_ends_its_stream_and_hurts_nobody_else(stage, eventually, first):
@@ -213,10 +242,10 @@ async def test_nonsense_ends_its_stream_and_hurts_nobody_else(stage, eventually,
     await eventually(lambda: worker.client.is_connected)
     async with grpc.aio.insecure_channel(leader.server.address) as channel:
         attach = channel.stream_stream(
-            "/headway.lease.v1.LeaseService/Attach", pb.WorkerMessage.SerializeToString, pb.LeaderMessage.FromString
+            "/headway.lease.v1.LeaseService/Attach", pb.WorkerMessages.SerializeToString, pb.LeaderMessages.FromString
         )
         with pytest.raises(grpc.aio.AioRpcError):
-            await attach(iter([first])).read()
+            await attach(iter([pb.WorkerMessages(messages=first)])).read()
     assert leader.streams == [1]
     assert worker.client.is_connected
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib import resources
 
 import pytest
@@ -28,10 +29,14 @@ from headway.core.lease_messages import (
 from headway.core.records import GrantToken
 from headway.lease import lease_pb2 as pb
 from headway.lease.translate import (
+    MAX_TOGETHER,
     leader_message_from_wire,
     leader_message_to_wire,
+    leader_messages_from_wire,
+    leader_messages_to_wire,
     worker_message_from_wire,
     worker_message_to_wire,
+    worker_messages_from_wire,
 )
 
 KEY, TOKEN = JobKey("acme", "a1"), GrantToken(3, 14)
@@ -71,6 +76,29 @@ def test_a_workers_message_survives_the_wire(message):
 def test_a_leaders_message_survives_the_wire(message):
     wire = pb.LeaderMessage.FromString(leader_message_to_wire(message).SerializeToString())
     assert leader_message_from_wire(wire) == message
+
+
+def test_messages_travel_together_in_order_up_to_a_number_of_bytes():
+    messages = [replace(BARE_GRANT, stream_sequence=number, payload=b"x" * 100_000) for number in range(5)]
+    wires = list(leader_messages_to_wire(messages))
+    assert [len(wire.messages) for wire in wires] == [2, 2, 1]
+    assert [message for wire in wires for message in leader_messages_from_wire(wire)] == messages
+
+
+def test_no_more_messages_travel_together_than_a_receiver_takes():
+    wires = list(leader_messages_to_wire([BARE_GRANT] * (2 * MAX_TOGETHER + 1)))
+    assert [len(wire.messages) for wire in wires] == [MAX_TOGETHER, MAX_TOGETHER, 1]
+    too_many = pb.LeaderMessages(messages=[leader_message_to_wire(BARE_GRANT)] * (MAX_TOGETHER + 1))
+    with pytest.raises(LeaseError, match="257 messages together"):
+        leader_messages_from_wire(too_many)
+    with pytest.raises(LeaseError, match="257 messages together"):
+        worker_messages_from_wire(pb.WorkerMessages(messages=[pb.WorkerMessage()] * (MAX_TOGETHER + 1)))
+
+
+def test_a_message_that_is_too_large_to_share_travels_alone():
+    sizes = (10, 1_000_000, 10)
+    wires = list(leader_messages_to_wire([replace(BARE_GRANT, payload=b"x" * size) for size in sizes]))
+    assert [len(wire.messages) for wire in wires] == [1, 1, 1]
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from headway.core.lease_messages import CancelJob, Grant, LeaderMessage, Recall,
 from headway.core.outstanding import OutstandingJob
 from headway.core.queued_job import QueuedJob
 from headway.core.records import GrantToken
-from headway.roles.outbox import Outbox
+from headway.roles.outbox import MAX_FETCHES, Outbox
 from headway.roles.supervisor import Supervisor
 from headway.roles.wall_clock import WallClock
 
@@ -38,6 +38,8 @@ class Office:
     clock: Clock = field(default_factory=Clock)
     jobs: dict[str, QueuedJob] = field(default_factory=dict)
     arrived: dict[int, asyncio.Future[bytes]] = field(default_factory=dict)
+    asked: list[int] = field(default_factory=list)
+    """Stream sequences whose payloads NATS was asked for."""
     errors: list[Exception] = field(default_factory=list)
     """Of NATS, instead of payloads."""
     sent: list[tuple[int, str]] = field(default_factory=list)
@@ -77,6 +79,7 @@ class Office:
         return OutstandingJob("default", self.jobs[key.id]) if key.id in self.jobs else None
 
     async def _get_payload(self, sequence: int) -> bytes:
+        self.asked.append(sequence)
         if self.errors:
             raise self.errors.pop(0)
         return await asyncio.shield(self.arrived[sequence])
@@ -141,6 +144,22 @@ async def test_the_grants_of_one_worker_keep_their_order(office: Office, eventua
     assert office.sent == [(1, "grant late"), (1, "grant b"), (1, "grant later"), (1, "canceljob b")]
     office.grant(1, "b")
     assert office.sent[4:] == [(1, "grant b")]
+
+
+async def test_the_payloads_behind_the_first_are_fetched_meanwhile_up_to_a_number(
+    office: Office, eventually: Eventually
+) -> None:
+    names = [f"late{number}" for number in range(MAX_FETCHES + 2)]
+    for name in names:
+        office.job(name, payload=None)
+        office.grant(1, name)
+    await eventually(lambda: len(office.asked) == MAX_FETCHES)
+    assert office.asked == list(range(1, MAX_FETCHES + 1))
+    for name in reversed(names):
+        office.arrive(name)
+    await eventually(lambda: len(office.sent) == len(names))
+    assert office.sent == [(1, f"grant {name}") for name in names]
+    assert office.asked == list(range(1, len(names) + 1)), "each once"
 
 
 async def test_a_grant_says_how_many_seconds_are_left_when_it_goes_out(office: Office, eventually: Eventually) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from nats.aio.msg import Msg
@@ -23,6 +23,7 @@ from nats.errors import NoRespondersError
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from nats.js.errors import APIError, NotFoundError
 
+from headway.broker.acks import Acknowledger
 from headway.broker.connection import Connection
 from headway.broker.errors import BrokerUnavailable, Deposed, StreamMismatch, translated
 from headway.broker.pull import ConsumerGone, DeliveriesLost, PullReader
@@ -66,6 +67,7 @@ class JobsIntake:
         """By stream sequence, every job that is held here: where to acknowledge it; None until the consumer that was
         made anew has delivered it again."""
         self._acks = asyncio.Semaphore(MAX_ACKS_IN_FLIGHT)
+        self._acknowledger = Acknowledger(connection)
         self._news = asyncio.Event()
         """Something was delivered, for those who wait for a reply subject."""
         self._changing = asyncio.Lock()
@@ -118,6 +120,19 @@ class JobsIntake:
         self._news.set()
         return jobs
 
+    async def ack_together(self, stream_sequences: Sequence[int]) -> None:
+        """`ack` for many, at the cost of few. Raises `Deposed`."""
+        replies = {reply: number for number in stream_sequences if (reply := self._replies.get(number))}
+        try:
+            confirmed = await self._acknowledger.ack(replies)
+        except BrokerUnavailable as exc:
+            log.debug("%s; one by one", exc)
+            confirmed = set()
+        for reply in confirmed:
+            self._forget(replies[reply], reply)
+        # One by one it is found out why the others are not confirmed.
+        await asyncio.gather(*(self.ack(number) for number in stream_sequences if number in self._replies))
+
     async def ack(self, stream_sequence: int) -> None:
         """Take the job out of the stream, for good: its end is stored. Harmless if it was done before.
 
@@ -143,6 +158,10 @@ class JobsIntake:
 
     async def close(self) -> None:
         """Stop reading. The consumer stays, for the next leader to delete."""
+        await self._close_reader()
+        await self._acknowledger.close()
+
+    async def _close_reader(self) -> None:
         reader, self._reader = self._reader, None
         if reader is not None:
             await reader.close()
@@ -169,7 +188,7 @@ class JobsIntake:
             was_begun, self._is_incomplete = self._is_incomplete, True
             self._replies = dict.fromkeys(self._replies)
             self._reached = self._last_sequence = 0
-            await self.close()
+            await self._close_reader()
             if not await self._delete(self._consumer) and not was_begun:
                 raise Deposed(self._epoch, f"consumer {self._consumer} does not exist")
             await self._take()
@@ -208,7 +227,7 @@ class JobsIntake:
                 raise
         self._reached, self._last_sequence, self.num_unread = 0, stream.state.last_seq, info.num_pending or 0
         max_bytes = max(MIN_PULL_BYTES, 2 * (limits.max_msg_size or 0), 2 * self._connection.max_payload)
-        await self.close()
+        await self._close_reader()
         self._reader = PullReader(self._connection, JOBS, self._consumer, max_bytes)
         return True
 

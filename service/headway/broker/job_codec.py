@@ -128,7 +128,7 @@ def _repeated_name(payload: bytes) -> str | None:
     """A name that stands twice in one object, which JSON leaves open: some take the first, some the last, so that one
     program checks what another does not do. ``payload`` is JSON, and nested less deeply than this parser can follow."""
     try:
-        json.loads(payload, object_pairs_hook=_without_repeats, parse_int=len, parse_float=len)
+        _REPEATS.decode(payload.decode())
     except _Repeated as exc:
         return str(exc.args[0])
     return None
@@ -143,6 +143,9 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> None:
         if name in seen:
             raise _Repeated(name)
         seen.add(name)
+
+
+_REPEATS = json.JSONDecoder(object_pairs_hook=_without_repeats, parse_int=len, parse_float=len)
 
 
 def _given_twice(name: str) -> Fault:

@@ -42,12 +42,12 @@ class JobFields(BaseModel):
     min_p: float = 0.0
     seed: Seed | None = None
     stop: str | Annotated[list[str], Field(fail_fast=True)] | None = None
-    stop_token_ids: Annotated[list[TokenId], Field(fail_fast=True)] = []
+    stop_token_ids: Annotated[list[TokenId], Field(fail_fast=True, default_factory=list)]
     ignore_eos: bool = False
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
     repetition_penalty: float = 1.0
-    logit_bias: dict[str, float] = {}
+    logit_bias: Annotated[dict[str, float], Field(default_factory=dict)]
     logprobs: Count | None = None
     stream: bool = True
     priority: Count = 0

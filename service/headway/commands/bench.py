@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from headway.commands import bench_compare, bench_report
+from headway.commands.bench_queue import bench_the_queue, queue_options, take_queue_options
 from headway.commands.command_line import command_line
 from headway.commands.flags import SettingFlags, SettingsGroup, setting_flags
 from headway.commands.statuses import FAILED
@@ -29,11 +30,12 @@ PEERS = (
 @click.group("bench", cls=SettingsGroup, invoke_without_command=True, subcommand_metavar="[COMMAND ...]")
 @click.option(
     "--target",
-    type=click.Choice(["engine", "static", "nats", "openai"]),
+    type=click.Choice(["engine", "static", "nats", "openai", "queue"]),
     default="engine",
     show_default=True,
     help="engine: the engine alone. static: the same with static batches. nats: client, NATS, queue, worker and "
-    "engine. openai: a server with OpenAI's protocol, at --url.",
+    "engine. openai: a server with OpenAI's protocol, at --url. queue: the queue alone, with many jobs waiting and "
+    "workers that end them at once.",
 )
 @click.option("--url", metavar="URL", help="For openai: where its /completions is, like http://127.0.0.1:8000/v1.")
 @click.option("--served-model", metavar="NAME", help="For openai: the model to ask. Default: the first that it lists.")
@@ -82,6 +84,7 @@ PEERS = (
     metavar="OUT",
     help="Where to write the report as a page with tables and plots: one file that needs nothing else.",
 )
+@queue_options
 @setting_flags(
     *("engine", "scheduler", "queue", "broker", "lease", "lease_terms", "roles", "telemetry"),
     without=lambda setting: setting.name == "served_model",  # clients and worker agree on it anyway
@@ -94,8 +97,13 @@ def command(flags: SettingFlags, list_scenarios: bool, target: str, peers: str, 
     if click.get_current_context().invoked_subcommand is not None:
         return  # click calls a group's function before that of its subcommand
     _need_loadtest(with_page=given["html_path"] is not None)
+    queue_load = take_queue_options(given, target, peers)
     if list_scenarios:
         _show_scenarios()
+        return
+    if target == "queue":
+        with _ended_by_sigterm():
+            bench_the_queue(flags, queue_load, given["json_path"])
         return
     from loadtest.arguments import Arguments, options_of
     from loadtest.bench import bench, is_complete, report_text, say

@@ -17,11 +17,12 @@ from contextlib import aclosing, suppress
 import grpc
 
 from headway.core.errors import LeaseError, SettingError
-from headway.core.lease_messages import Hello, LeaderMessage, Redirect, Welcome, WorkerMessage
+from headway.core.lease_messages import Demand, Hello, LeaderMessage, Redirect, Welcome, WorkerMessage
 from headway.lease import lease_pb2 as pb
 from headway.lease.channel import METHOD, SERVICE, TlsFiles, connection_options
 from headway.lease.config import LeaseConfig
-from headway.lease.translate import leader_message_from_wire, worker_message_to_wire
+from headway.lease.outgoing import Outgoing
+from headway.lease.translate import leader_messages_from_wire, worker_messages_to_wire
 
 logger = logging.getLogger(__name__)
 
@@ -76,10 +77,13 @@ class LeaseClient:
             self._finished.set()
 
     def send(self, message: WorkerMessage) -> bool:
-        """Queue a message for the leader. False: it is lost, and the next hello says what counts."""
+        """Queue a message for the leader. False: it is lost, and the next hello says what counts.
+
+        A `Demand` takes the place of one that waits to be sent: it says what could be taken *now*.
+        """
         if self._stream is None or self._closing.is_set():
             return False
-        if not self._stream.put(message):
+        if not self._stream.outgoing.put(message):
             self.reconnect(f"more than {self._config.max_lease_messages} messages wait to be sent")
             return False
         return True
@@ -92,8 +96,8 @@ class LeaseClient:
     async def close(self) -> None:
         """Sends what is queued, then ends the stream, and with it `messages`."""
         self._closing.set()
-        if self._stream is not None and not self._stream.put(None):
-            self.reconnect("closed")
+        if self._stream is not None:
+            self._stream.outgoing.close()
         try:
             async with asyncio.timeout(CLOSE_SECONDS):
                 await self._finished.wait()
@@ -106,7 +110,7 @@ class LeaseClient:
         try:
             self._config.require_tls_or_loopback("the leader's address", target)
             self._stream = _Stream(self._config, target)
-            self._stream.put(self._hello())
+            self._stream.outgoing.put(self._hello())
             async with aclosing(self._stream.messages()) as messages:
                 async for message in messages:
                     if isinstance(message, Redirect):
@@ -173,17 +177,9 @@ class _Stream:
     def __init__(self, config: LeaseConfig, target: str) -> None:
         self._config = config
         self._target = target
-        self._outgoing: asyncio.Queue[WorkerMessage | None] = asyncio.Queue(config.max_lease_messages)
+        self.outgoing: Outgoing[WorkerMessage] = Outgoing(config.max_lease_messages)
         self._call: grpc.aio.StreamStreamCall | None = None
         self._given_up: str | None = None
-
-    def put(self, message: WorkerMessage | None) -> bool:
-        """None ends our side of the stream once all before it is sent. False: the queue is full."""
-        try:
-            self._outgoing.put_nowait(message)
-        except asyncio.QueueFull:
-            return False
-        return True
 
     def give_up(self, reason: str) -> None:
         self._given_up = reason
@@ -194,21 +190,22 @@ class _Stream:
         """Raises ``LeaseError`` unless the other side ended the stream in order."""
         async with self._channel() as channel:
             attach = channel.stream_stream(
-                f"/{SERVICE}/{METHOD}", pb.WorkerMessage.SerializeToString, pb.LeaderMessage.FromString
+                f"/{SERVICE}/{METHOD}", pb.WorkerMessages.SerializeToString, pb.LeaderMessages.FromString
             )
             self._call = attach()
             writer = asyncio.create_task(self._write_all(self._call), name="lease-stream-out")
             try:
                 wire = await self._first()
                 while wire is not grpc.aio.EOF:
-                    yield leader_message_from_wire(wire)
+                    for message in leader_messages_from_wire(wire):
+                        yield message
                     wire = await self._read()
             finally:
                 writer.cancel()
                 self._call.cancel()
                 await asyncio.wait((writer,))
 
-    async def _first(self) -> pb.LeaderMessage:
+    async def _first(self) -> pb.LeaderMessages:
         seconds = self._config.lease_connect_seconds
         try:
             async with asyncio.timeout(seconds):
@@ -216,7 +213,7 @@ class _Stream:
         except TimeoutError as error:
             raise LeaseError(f"no answer within {seconds} s") from error
 
-    async def _read(self) -> pb.LeaderMessage:
+    async def _read(self) -> pb.LeaderMessages:
         """The next message, or ``grpc.aio.EOF``."""
         assert self._call is not None
         try:
@@ -232,8 +229,9 @@ class _Stream:
         """Ours instead of an iterator that gRPC would read: it forgets that one when the other side ends first. Why
         a call is over is for the reader to find out."""
         with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
-            while (message := await self._outgoing.get()) is not None:
-                await call.write(worker_message_to_wire(message))
+            while messages := await self.outgoing.take():
+                for wire in worker_messages_to_wire(_without_former_demands(messages)):
+                    await call.write(wire)
             await call.done_writing()
 
     def _channel(self) -> grpc.aio.Channel:
@@ -244,3 +242,9 @@ class _Stream:
         if self._config.lease_server_name is not None:
             options = [*options, ("grpc.ssl_target_name_override", self._config.lease_server_name)]
         return grpc.aio.secure_channel(self._target, tls.for_client(), options)
+
+
+def _without_former_demands(messages: list[WorkerMessage]) -> list[WorkerMessage]:
+    """Only the last demand counts: each says all that the worker could take."""
+    demands = [message for message in messages if isinstance(message, Demand)]
+    return [message for message in messages if not isinstance(message, Demand) or message is demands[-1]]

@@ -22,8 +22,9 @@ from headway.core.lease_messages import Hello, LeaderMessage, Redirect, WorkerMe
 from headway.lease import lease_pb2 as pb
 from headway.lease.channel import METHOD, SERVICE, Options, RenewedCertificates, TlsFiles, connection_options
 from headway.lease.config import LeaseConfig, split_address
+from headway.lease.outgoing import Outgoing
 from headway.lease.ports import cannot_be_had, require_free
-from headway.lease.translate import leader_message_to_wire, worker_message_from_wire
+from headway.lease.translate import leader_messages_to_wire, worker_messages_from_wire
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +35,8 @@ SOMEWHERE = ("192.0.2.1", 9)
 STOP_SECONDS = 1.0
 """How long workers have to take the redirect when the server stops."""
 
-Requests = AsyncIterator[pb.WorkerMessage]
+Requests = AsyncIterator[pb.WorkerMessages]
+Messages = AsyncIterator[WorkerMessage]
 
 
 class LeaseHandler(Protocol):
@@ -52,22 +54,15 @@ class _Stream:
 
     def __init__(self, number: int, max_messages: int) -> None:
         self.number = number
-        self._waiting: asyncio.Queue[LeaderMessage | None] = asyncio.Queue(max_messages)
+        self.outgoing: Outgoing[LeaderMessage] = Outgoing(max_messages)
         self.dropped: str | None = None
         """Why the stream ends before its time."""
         self.task: asyncio.Task[None] | None = None
 
-    def put(self, message: LeaderMessage | None) -> bool:
-        """None closes the stream once all before it is sent. False: the queue is full."""
-        try:
-            self._waiting.put_nowait(message)
-        except asyncio.QueueFull:
-            return False
-        return True
-
     async def write_all(self, context: grpc.aio.ServicerContext) -> None:
-        while (message := await self._waiting.get()) is not None:
-            await context.write(leader_message_to_wire(message))
+        while messages := await self.outgoing.take():
+            for wire in leader_messages_to_wire(messages):
+                await context.write(wire)
 
 
 class LeaseServer:
@@ -96,7 +91,7 @@ class LeaseServer:
         options: Options = [*connection_options(self._config), ("grpc.so_reuseport", 0)]
         self._server = grpc.aio.server(options=options)
         handler = grpc.stream_stream_rpc_method_handler(
-            self._attach, pb.WorkerMessage.FromString, pb.LeaderMessage.SerializeToString
+            self._attach, pb.WorkerMessages.FromString, pb.LeaderMessages.SerializeToString
         )
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler}),))
         self._port = self._bind(self._server)
@@ -133,13 +128,14 @@ class LeaseServer:
         """Send every worker, now and later, to the leader at ``host:port`` (None: it is not known yet)."""
         self._answer(redirect := Redirect(leader))
         for stream in list(self._streams.values()):
-            if not (stream.put(redirect) and stream.put(None)):
+            if not stream.outgoing.put(redirect):
                 self.drop(stream.number, "redirected")
+            stream.outgoing.close()
 
     def send(self, stream: int, message: LeaderMessage) -> None:
         """Queue the message; to a stream that is gone it is lost (its worker says anew what it holds)."""
         open_stream = self._streams.get(stream)
-        if open_stream is not None and not open_stream.put(message):
+        if open_stream is not None and not open_stream.outgoing.put(message):
             self.drop(stream, f"more than {self._config.max_lease_messages} messages wait to be read")
 
     def drop(self, stream: int, reason: str) -> None:
@@ -153,26 +149,27 @@ class LeaseServer:
     # -- one stream ----------------------------------------------------------------------------------------------
 
     async def _attach(self, requests: Requests, context: grpc.aio.ServicerContext) -> None:
+        messages = _received(requests)
         try:
-            hello = await self._hello(requests)
+            hello = await self._hello(messages)
             await self._wait_for_leader()
             if self._redirect is not None:
-                await context.write(leader_message_to_wire(self._redirect))
+                for wire in leader_messages_to_wire([self._redirect]):
+                    await context.write(wire)
                 return
-            await self._serve(hello, requests, context)
+            await self._serve(hello, messages, context)
         except LeaseError as error:
             await context.abort(grpc.StatusCode.ABORTED, str(error))
 
-    async def _hello(self, requests: Requests) -> Hello:
+    async def _hello(self, messages: Messages) -> Hello:
         try:
             async with asyncio.timeout(self._config.lease_connect_seconds):
-                first = await anext(requests, None)
+                first = await anext(messages, None)
         except TimeoutError as error:
             raise LeaseError("no hello came") from error
-        message = None if first is None else worker_message_from_wire(first)
-        if not isinstance(message, Hello):
+        if not isinstance(first, Hello):
             raise LeaseError("the first message of a stream must be a hello")
-        return message
+        return first
 
     async def _wait_for_leader(self) -> None:
         """Not for longer than a worker waits for its first answer."""
@@ -191,10 +188,10 @@ class LeaseServer:
         self._news.set()
         self._news = asyncio.Event()
 
-    async def _serve(self, hello: Hello, requests: Requests, context: grpc.aio.ServicerContext) -> None:
+    async def _serve(self, hello: Hello, messages: Messages, context: grpc.aio.ServicerContext) -> None:
         stream = _Stream(next(self._numbers), self._config.max_lease_messages)
         stream.task = asyncio.create_task(stream.write_all(context), name=f"lease-stream-{stream.number}-out")
-        reader = asyncio.create_task(self._read(stream, requests), name=f"lease-stream-{stream.number}-in")
+        reader = asyncio.create_task(self._read(stream, messages), name=f"lease-stream-{stream.number}-in")
         self._streams[stream.number] = stream
         try:
             self._handler.connected(stream.number, hello)
@@ -206,11 +203,11 @@ class LeaseServer:
             stream.task.cancel()
             self._handler.disconnected(stream.number)
 
-    async def _read(self, stream: _Stream, requests: Requests) -> None:
-        async for request in requests:
+    async def _read(self, stream: _Stream, messages: Messages) -> None:
+        async for message in messages:
             if stream.dropped is not None:
                 return
-            self._handler.received(stream.number, worker_message_from_wire(request))
+            self._handler.received(stream.number, message)
 
     def _bind(self, server: grpc.aio.Server) -> int:
         tls, listen = TlsFiles.read(self._config), self._config.lease_listen
@@ -221,6 +218,13 @@ class LeaseServer:
             return server.add_secure_port(listen, RenewedCertificates(self._config, tls).credentials())
         except RuntimeError as error:
             raise cannot_be_had("lease_listen", listen, str(error)) from error
+
+
+async def _received(requests: Requests) -> Messages:
+    """One by one, as they were sent."""
+    async for request in requests:
+        for message in worker_messages_from_wire(request):
+            yield message
 
 
 def _reachable(host: str) -> str:

@@ -6,13 +6,50 @@ The only module that knows both. Whatever comes from the wire is checked here: a
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
 from headway.core import lease_messages as core
 from headway.core.errors import LeaseError
 from headway.core.job import FinishReason, JobKey
 from headway.core.records import GrantToken
 from headway.lease import lease_pb2 as pb
 
+MAX_TOGETHER = 256
+"""Messages that travel as one: whoever receives them looks at all of them before it does anything else."""
+MAX_BYTES_TOGETHER = 256 * 1024
+"""Far below what one message may hold (``max_lease_message_bytes``), and enough that its cost does not matter."""
+
+Wire = TypeVar("Wire", pb.WorkerMessage, pb.LeaderMessage)
+
 # -- to the wire ---------------------------------------------------------------------------------------------------
+
+
+def worker_messages_to_wire(messages: Iterable[core.WorkerMessage]) -> Iterator[pb.WorkerMessages]:
+    """In order, as few as their bytes allow."""
+    for together in _parted(map(worker_message_to_wire, messages)):
+        yield pb.WorkerMessages(messages=together)
+
+
+def leader_messages_to_wire(messages: Iterable[core.LeaderMessage]) -> Iterator[pb.LeaderMessages]:
+    """In order, as few as their bytes allow."""
+    for together in _parted(map(leader_message_to_wire, messages)):
+        yield pb.LeaderMessages(messages=together)
+
+
+def _parted(messages: Iterable[Wire]) -> Iterator[list[Wire]]:
+    """In lists of at most `MAX_TOGETHER` and `MAX_BYTES_TOGETHER`, but for one message that is larger by itself."""
+    together: list[Wire] = []
+    num_bytes = 0
+    for message in messages:
+        size = message.ByteSize()
+        if len(together) == MAX_TOGETHER or (together and num_bytes + size > MAX_BYTES_TOGETHER):
+            yield together
+            together, num_bytes = [], 0
+        together.append(message)
+        num_bytes += size
+    if together:
+        yield together
 
 
 def worker_message_to_wire(message: core.WorkerMessage) -> pb.WorkerMessage:
@@ -128,6 +165,23 @@ def _grant_to_wire(grant: core.Grant) -> pb.Grant:
 
 
 # -- from the wire -------------------------------------------------------------------------------------------------
+
+
+def worker_messages_from_wire(wire: pb.WorkerMessages) -> Iterator[core.WorkerMessage]:
+    """Raises ``LeaseError``: at once if they are too many, else at the first that makes no sense."""
+    _check_number(len(wire.messages))
+    return map(worker_message_from_wire, wire.messages)
+
+
+def leader_messages_from_wire(wire: pb.LeaderMessages) -> Iterator[core.LeaderMessage]:
+    """Raises ``LeaseError``: at once if they are too many, else at the first that makes no sense."""
+    _check_number(len(wire.messages))
+    return map(leader_message_from_wire, wire.messages)
+
+
+def _check_number(num_messages: int) -> None:
+    if num_messages > MAX_TOGETHER:
+        raise LeaseError(f"{num_messages} messages together; at most {MAX_TOGETHER} are allowed")
 
 
 def worker_message_from_wire(wire: pb.WorkerMessage) -> core.WorkerMessage:

@@ -2,7 +2,8 @@
 
 Everything is sent at once, in the order of the leader's decisions. Only a grant whose payload has to be fetched (the
 queue holds payloads up to a budget) takes time, and holds back no more than it must: the later grants of its own
-stream, since a worker takes rising grant numbers only, and what is said on that stream about one of these jobs.
+stream, since a worker takes rising grant numbers only, and what is said on that stream about one of these jobs. The
+payloads of the grants behind it are fetched meanwhile.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Protocol
 
 from headway.broker.errors import BrokerUnavailable, MessageMissing
@@ -26,6 +28,8 @@ from headway.telemetry.logs import job_fields
 log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 0.5
+MAX_FETCHES = 16
+"""Payloads that are on their way to one stream, or here before their turn."""
 
 AboutJob = Grant | Recall | CancelJob
 
@@ -36,6 +40,15 @@ class Streams(Protocol):
     def send(self, stream: int, message: LeaderMessage) -> None: ...
 
     def drop(self, stream: int, reason: str) -> None: ...
+
+
+@dataclass(slots=True)
+class _Late:
+    """A message that waits for its turn."""
+
+    message: AboutJob
+    fetching: asyncio.Task[bytes] | None = None
+    """Of a grant, once it has begun."""
 
 
 class Outbox:
@@ -60,7 +73,7 @@ class Outbox:
         self._granted = granted
         self._supervisor = supervisor
         self._clock = clock
-        self._late: dict[int, deque[AboutJob]] = {}
+        self._late: dict[int, deque[_Late]] = {}
         """By stream: a grant whose payload is on its way, and what waits behind it."""
 
     def put(self, action: Send | Drop) -> None:
@@ -77,23 +90,32 @@ class Outbox:
         late = self._late.get(stream, ())
         if isinstance(message, Grant):
             return bool(late) or self._payload(message) is None
-        return any(before.key == message.key for before in late)
+        return any(before.message.key == message.key for before in late)
 
     def _put_late(self, stream: int, message: AboutJob) -> None:
         if stream in self._late:
-            self._late[stream].append(message)
+            self._late[stream].append(_Late(message))
             return
-        self._late[stream] = deque([message])
+        self._late[stream] = deque([_Late(message)])
         self._supervisor.spawn(f"late grants of stream {stream}", self._send_late(stream))
 
     async def _send_late(self, stream: int) -> None:
         late = self._late[stream]
-        while late:
-            message = late[0]
-            payload = await self._fetch(message) if isinstance(message, Grant) else None
-            self._send(stream, message, payload)
-            late.popleft()
-        del self._late[stream]
+        try:
+            while late:
+                self._fetch_ahead(late)
+                first = late[0]
+                self._send(stream, first.message, await first.fetching if first.fetching else None)
+                late.popleft()
+        finally:
+            _cancel(late)
+            del self._late[stream]
+
+    def _fetch_ahead(self, late: Iterable[_Late]) -> None:
+        """One after the other, each fetch would cost the worker a round trip to NATS."""
+        for each in islice(late, MAX_FETCHES):
+            if each.fetching is None and isinstance(each.message, Grant):
+                each.fetching = asyncio.create_task(self._fetch(each.message), name="leader:fetch a payload")
 
     def _send(self, stream: int, message: LeaderMessage, payload: bytes | None = None) -> None:
         if isinstance(message, Grant):
@@ -131,3 +153,9 @@ class Outbox:
             deadline_seconds=None if job.expires_at is None else max(0.0, job.expires_at - self._clock.now()),
             traceparent=self._granted(stream, outstanding, grant),
         )
+
+
+def _cancel(late: Iterable[_Late]) -> None:
+    for each in late:
+        if each.fetching is not None:
+            each.fetching.cancel()

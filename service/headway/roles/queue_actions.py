@@ -21,6 +21,7 @@ from headway.broker.intake import JobsIntake
 from headway.broker.joblog import LogState
 from headway.broker.log_end import EndOutcome, EndResult, append_end
 from headway.broker.log_store import JobLogs
+from headway.broker.settlements import Settlements
 from headway.broker.troubles import Troubles
 from headway.core.job import JobKey
 from headway.core.lease_actions import Action, CancelAnswer, Drop, GiveWay, Send, Settle, WriteDead, WriteEnd
@@ -64,6 +65,8 @@ class QueueActions:
         self._supervisor = supervisor
         self._clock = clock
         self._outbox = Outbox(streams, leases.find, intake.get_payload, telemetry.granted, supervisor, clock)
+        self._settlements = Settlements(intake)
+        supervisor.spawn("settle", self._settlements.run())
         self._cancels: dict[JobKey, asyncio.Future[CancelAnswer]] = {}
         self._chains: dict[int, asyncio.Task[None]] = {}
         """By stream sequence: the last thing that is being done about that job."""
@@ -75,7 +78,7 @@ class QueueActions:
                 case Send() | Drop():
                     self._outbox.put(action)
                 case Settle(job):
-                    self._chain(job, "settle", partial(self._intake.ack, job.stream_sequence))
+                    self._settle(job)
                 case WriteEnd(job):
                     self._chain(job, "end", partial(self._write_end, action))
                 case WriteDead(_, job):
@@ -103,6 +106,14 @@ class QueueActions:
         """Returns once all that is under way with the broker is done."""
         while self._chains:
             await asyncio.wait(tuple(self._chains.values()))
+        await self._settlements.finish()
+
+    def _settle(self, job: QueuedJob) -> None:
+        """Nearly all jobs end at a worker: nothing is being done about them here, and no chain is needed."""
+        if job.stream_sequence in self._chains:
+            self._chain(job, "settle", partial(self._intake.ack, job.stream_sequence))
+        else:
+            self._settlements.settle(job.stream_sequence)
 
     def _chain(self, job: QueuedJob, name: str, work: Work) -> None:
         """Does ``work`` once all earlier work on this job is done."""

@@ -50,7 +50,8 @@ class SpanSink:
     def __init__(self, resource: Resource, otlp_endpoint: str | None, exporter: SpanExporter | None = None) -> None:
         self._ids = _ChosenIds()
         self._provider = TracerProvider(ALWAYS_ON, resource, shutdown_on_exit=False, id_generator=self._ids)
-        self._is_on = exporter is not None or otlp_endpoint is not None
+        self.is_on = exporter is not None or otlp_endpoint is not None
+        """Whether spans go anywhere: if not, nobody need make them."""
         if exporter is not None:
             self._provider.add_span_processor(SimpleSpanProcessor(exporter))
         elif otlp_endpoint is not None:
@@ -59,7 +60,7 @@ class SpanSink:
 
     def emit(self, span: FinishedSpan) -> None:
         """Never blocks on the network; a span that is not sampled goes nowhere."""
-        if not (self._is_on and span.ids.is_sampled):
+        if not (self.is_on and span.ids.is_sampled):
             return
         parent = set_span_in_context(NonRecordingSpan(_context(span.parent)), Context()) if span.parent else Context()
         links = [Link(_context(linked)) for linked in span.links]

@@ -40,6 +40,8 @@ class JobTracer:
 
     def emit_submit(self, job: TracedJob, period: Period, reason: FinishReason, usage: Usage | None = None) -> None:
         """At the leader, once the ``end`` record is stored."""
+        if not self._sink.is_on:
+            return
         span = FinishedSpan(
             SUBMIT,
             ids=self._submit(job),
@@ -57,6 +59,8 @@ class JobTracer:
 
     def emit_queue(self, job: TracedJob, period: Period, grant: GrantToken) -> None:
         """At the leader, once per grant."""
+        if not self._sink.is_on:
+            return
         submit = self._submit(job)
         ids = _sibling(submit, job.span_id(f"{QUEUE} {_grant_name(grant)}"))
         attributes = {**_job_attributes(job), "headway.grant": _grant_name(grant)}
@@ -64,6 +68,8 @@ class JobTracer:
 
     def emit_attempt(self, job: TracedJob, attempt: TracedAttempt) -> None:
         """At the worker: ``prefill`` and ``decode``; ``job.traceparent`` is what the grant carried."""
+        if not self._sink.is_on:
+            return
         submit = parse_traceparent(job.traceparent) or self._submit(job)
         before = _sibling(submit, job.span_id(f"{PREFILL} {attempt.number - 1}"))
         attributes: dict[str, str | int] = {**_job_attributes(job), **self._attempt_attributes(attempt)}
@@ -105,8 +111,9 @@ class JobTracer:
         client = parse_traceparent(job.traceparent)
         if client is not None:
             return _sibling(client, job.span_id(SUBMIT))
-        is_sampled = job.trace_id % ID_SPACE < self._config.trace_sampling_ratio * ID_SPACE
-        return TraceParent(job.trace_id, job.span_id(SUBMIT), is_sampled)
+        trace_id = job.trace_id
+        is_sampled = trace_id % ID_SPACE < self._config.trace_sampling_ratio * ID_SPACE
+        return TraceParent(trace_id, job.span_id(SUBMIT), is_sampled)
 
     def _attempt_attributes(self, attempt: TracedAttempt) -> dict[str, str | int]:
         attributes: dict[str, str | int] = {
