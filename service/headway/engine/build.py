@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 from headway.core.errors import SettingError
 from headway.core.pages import PagePool
 from headway.core.scheduler import Scheduler
@@ -15,6 +17,7 @@ from headway.engine.native.kernels import use_native_kernels
 from headway.engine.runner import Runner
 from headway.engine.sampling import Sampler
 from headway.engine.tokenizer import Tokenizer
+from headway.engine.triton_kernels.kernels import use_triton_kernels
 
 CPU_STEP_TOKENS = 512
 """A CPU computes tokens at a steady rate from some 64 on: a longer step is no faster per token, only a longer wait."""
@@ -31,8 +34,8 @@ def assemble(loaded: LoadedModel, config: EngineConfig, scheduling: SchedulerCon
         raise SettingError("model", config.model, "it has no tokenizer")
     if loaded.device.type == "cpu":
         scheduling = scheduling.with_default_tokens(CPU_STEP_TOKENS)
-    if loaded.device.type == "cpu" and config.native_kernels == AutoOrOff.AUTO:
-        use_native_kernels(cache_folder(config), progress)
+    if config.native_kernels == AutoOrOff.AUTO:
+        _use_kernels(loaded.device, config, progress)
     cache = build_cache(loaded, config, progress)
     sampler = Sampler(loaded.vocab_size, loaded.device)
     ready = Ready(
@@ -53,3 +56,10 @@ def assemble(loaded: LoadedModel, config: EngineConfig, scheduling: SchedulerCon
         sampler=sampler,
         eos_token_ids=loaded.eos_token_ids,
     )
+
+
+def _use_kernels(device: torch.device, config: EngineConfig, progress: Progress) -> None:
+    if device.type == "cpu":
+        use_native_kernels(cache_folder(config), progress)
+    elif device.type == "cuda":
+        use_triton_kernels(device)
