@@ -6,8 +6,9 @@ cannot be counted in 32 bits.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -42,17 +43,21 @@ class AttentionCase:
     first_page: int = 0
     """Pages below are there and unused."""
 
+    @property
+    def tolerance(self) -> float:
+        return TOLERANCES[self.dtype]
+
 
 def attention_cases() -> tuple[AttentionCase, ...]:
-    batches = {"decodes": DECODES, "mixed": MIXED}
+    """Every kind of layer that the kernels serve, with decodes alone and mixed with chunks."""
     sizes = [(64, 64), (80, 80), (96, 96), (256, 256), (192, 128), (17, 33)]
     kinds: dict[str, dict[str, Any]] = {
         "bfloat16": {},
         "float16": {"dtype": torch.float16},
         "float32": {"dtype": torch.float32},
-        **{f"heads of {key}, {value}": {"key_dim": key, "value_dim": value} for key, value in sizes},
+        **{f"heads of {key} and {value}": {"key_dim": key, "value_dim": value} for key, value in sizes},
         **{f"{heads} query heads to one": {"num_heads": 8 * heads} for heads in (1, 3, 7, 8)},
-        "one key head for 71": {"num_heads": 71, "num_kv_heads": 1, "key_dim": 64, "value_dim": 64},
+        "71 query heads to one": {"num_heads": 71, "num_kv_heads": 1, "key_dim": 64, "value_dim": 64},
         **{f"pages of {size}": {"page_size": size} for size in (32, 64, 128)},
         "window": {"sliding_window": 100},
         "window of one": {"sliding_window": 1},
@@ -64,52 +69,35 @@ def attention_cases() -> tuple[AttentionCase, ...]:
     ragged = [
         AttentionCase(f"{kind}, {batch}", lengths, **options)
         for kind, options in kinds.items()
-        for batch, lengths in batches.items()
+        for batch, lengths in (("decodes", DECODES), ("mixed", MIXED))
     ]
     return (*ragged, AttentionCase("long contexts beside a chunk", LONG))
 
 
-@dataclass(frozen=True, slots=True)
-class Inputs:
-    """The op's arguments, and the same in float64 over a cache without its unused beginning."""
+def attention_error(case: AttentionCase, attend: Callable[..., Tensor], device: torch.device) -> float:
+    """The largest difference of an element of ``attend``'s, called as the op, from float64's; infinity if one is no
+    number."""
+    arguments = draw_arguments(case, device)
+    exact = paged_attention_reference(**exact_arguments(arguments, case))
+    error = float((attend(**arguments).double() - exact).abs().max())
+    return math.inf if math.isnan(error) else error
 
-    arguments: dict[str, Any]
-    exact: dict[str, Any] = field(repr=False)
 
-
-def draw_inputs(case: AttentionCase, device: torch.device, seed: int = 0) -> Inputs:
-    generator = torch.Generator(device).manual_seed(seed)
-
-    def draw(*shape: int) -> Tensor:
-        return torch.randn(*shape, generator=generator, device=device, dtype=torch.float32).to(case.dtype)
-
-    num_pages = [-(-total // case.page_size) for _, total in case.lengths]
-    ids = torch.randperm(2 * sum(num_pages), generator=generator, device=device) + case.first_page
-    table = torch.full((len(case.lengths), max(num_pages)), case.first_page, dtype=torch.int32, device=device)
-    pages = [
-        torch.full((int(ids.max()) + 1, case.page_size, case.num_kv_heads, dim), torch.nan, device=device).to(case.dtype)
-        if not case.first_page
-        else torch.empty((int(ids.max()) + 1, case.page_size, case.num_kv_heads, dim), dtype=case.dtype, device=device)
-        for dim in (case.key_dim, case.value_dim)
-    ]
-    slots = []
-    for row, (num_new, total) in enumerate(case.lengths):
-        own, ids = ids[: num_pages[row]], ids[num_pages[row] :]
-        table[row, : len(own)] = own
-        slot = (own[:, None] * case.page_size + torch.arange(case.page_size, device=device)).flatten()[:total]
-        for each in pages:
-            each.flatten(0, 1)[slot[: total - num_new]] = draw(total - num_new, *each.shape[2:])
-        slots.append(slot[total - num_new :])
-    num_tokens = sum(num_new for num_new, _ in case.lengths)
+def draw_arguments(case: AttentionCase, device: torch.device, seed: int = 0) -> dict[str, Any]:
+    """The op's arguments; the pages hold what came before the new tokens."""
+    draw = _Draw(case.dtype, device, seed)
+    cache = _Cache(case, draw)
+    slots = [cache.place(row, *lengths) for row, lengths in enumerate(case.lengths)]
     starts = torch.tensor([0, *(num_new for num_new, _ in case.lengths)]).cumsum(0)
-    arguments: dict[str, Any] = {
+    num_tokens = int(starts[-1])
+    return {
         "query": draw(num_tokens, case.num_heads, case.key_dim),
         "key": draw(num_tokens, case.num_kv_heads, case.key_dim),
         "value": draw(num_tokens, case.num_kv_heads, case.value_dim),
-        "key_pages": pages[0],
-        "value_pages": pages[1],
+        "key_pages": cache.pages[0],
+        "value_pages": cache.pages[1],
         "slot_mapping": torch.cat(slots),
-        "page_table": table,
+        "page_table": cache.table,
         "query_start": starts.to(device, torch.int32),
         "context_lens": torch.tensor([total for _, total in case.lengths]).to(device, torch.int32),
         "scale": case.key_dim**-0.5,
@@ -117,17 +105,16 @@ def draw_inputs(case: AttentionCase, device: torch.device, seed: int = 0) -> Inp
         "softcap": case.softcap,
         "sinks": draw(case.num_heads) if case.has_sinks else None,
     }
-    return Inputs(arguments, _exact(arguments, case))
 
 
-def _exact(arguments: dict[str, Any], case: AttentionCase) -> dict[str, Any]:
-    first = case.first_page
+def exact_arguments(arguments: dict[str, Any], case: AttentionCase) -> dict[str, Any]:
+    """The same in float64, without the unused beginning of the cache."""
     moved = {
         **arguments,
-        "key_pages": arguments["key_pages"][first:],
-        "value_pages": arguments["value_pages"][first:],
-        "slot_mapping": arguments["slot_mapping"] - first * case.page_size,
-        "page_table": arguments["page_table"] - first,
+        "key_pages": arguments["key_pages"][case.first_page :],
+        "value_pages": arguments["value_pages"][case.first_page :],
+        "slot_mapping": arguments["slot_mapping"] - case.first_page * case.page_size,
+        "page_table": arguments["page_table"] - case.first_page,
     }
     return {
         name: value.double() if isinstance(value, Tensor) and value.is_floating_point() else value
@@ -135,9 +122,46 @@ def _exact(arguments: dict[str, Any], case: AttentionCase) -> dict[str, Any]:
     }
 
 
-def attention_error(case: AttentionCase, attend: Callable[..., Tensor], device: torch.device) -> float:
-    """The largest difference of an element from float64's; infinity if there is no number."""
-    inputs = draw_inputs(case, device)
-    exact = paged_attention_reference(**inputs.exact)
-    error = (attend(**inputs.arguments).double() - exact).abs().max().item()
-    return error if error == error else torch.inf
+class _Draw:
+    """Normal numbers of one type on one device."""
+
+    def __init__(self, dtype: torch.dtype, device: torch.device, seed: int) -> None:
+        self.dtype = dtype
+        self.device = device
+        self.generator = torch.Generator(device).manual_seed(seed)
+
+    def __call__(self, *shape: int) -> Tensor:
+        return torch.randn(*shape, generator=self.generator, device=self.device).to(self.dtype)
+
+
+class _Cache:
+    """Twice as many pages as the batch needs, handed out in random order."""
+
+    def __init__(self, case: AttentionCase, draw: _Draw) -> None:
+        self._case = case
+        self._draw = draw
+        num_pages = [-(-total // case.page_size) for _, total in case.lengths]
+        num_used = 2 * sum(num_pages)
+        order = torch.randperm(num_used, generator=draw.generator, device=draw.device)
+        self._free = list((order + case.first_page).split([*num_pages, num_used - sum(num_pages)]))
+        self.table = torch.full(
+            (len(num_pages), max(num_pages)), case.first_page, dtype=torch.int32, device=draw.device
+        )
+        self.pages = [self._poisoned(case.first_page + num_used, dim) for dim in (case.key_dim, case.value_dim)]
+
+    def _poisoned(self, num_pages: int, dim: int) -> Tensor:
+        shape = (num_pages, self._case.page_size, self._case.num_kv_heads, dim)
+        pages = torch.empty(shape, dtype=self._draw.dtype, device=self._draw.device)
+        pages[self._case.first_page :] = torch.nan
+        return pages
+
+    def place(self, row: int, num_new: int, total: int) -> Tensor:
+        """Gives sequence ``row`` its pages, fills in its past, and returns the slots of its new tokens."""
+        own = self._free[row]
+        self.table[row, : len(own)] = own
+        offsets = torch.arange(self._case.page_size, device=own.device)
+        slots = (own[:, None] * self._case.page_size + offsets).flatten()[:total]
+        past = slots[: total - num_new]
+        for pages in self.pages:
+            pages.flatten(0, 1)[past] = self._draw(len(past), *pages.shape[2:])
+        return slots[total - num_new :]

@@ -7,8 +7,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.engine.triton_kernels import launch
-from headway.engine.triton_kernels.launch import Chip, attention_launches
+from headway.engine.triton_kernels import attend
+from headway.engine.triton_kernels.attend import attention_launches
+from headway.engine.triton_kernels.launch import Chip
 from tests.engine.test_attention import Layer, make_batch
 from tests.engine.triton_kernels.interpreted import CHIP, assert_close, attended, batch_of, poisoned_output
 
@@ -55,7 +56,7 @@ def test_float32_is_not_rounded_on_the_way(lengths: list[tuple[int, int]]) -> No
 
 
 def test_decodes_of_long_contexts_beside_chunks_are_split(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch, "MAX_KEYS", 600)
+    monkeypatch.setattr(attend, "MAX_KEYS", 600)
     example = make_batch(LAYERS["64"], [*DECODES, (3, 5)], torch.float16, "cpu")
     launches = attention_launches(batch_of(example), poisoned_output(batch_of(example)), MANY_PROCESSORS)
     assert len(launches) == 3

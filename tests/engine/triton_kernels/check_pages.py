@@ -6,13 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from headway.engine.triton_kernels.launch import (
-    Scales,
-    attention_launches,
-    mixed_launch,
-    rotate_launch,
-    write_launch,
-)
+from headway.engine.triton_kernels.attend import attention_launches, mixed_launch
+from headway.engine.triton_kernels.batch import Scales
+from headway.engine.triton_kernels.write import rotate_launch, write_launch
 from tests.engine.test_attention import Layer, dense_attention, make_batch
 from tests.engine.triton_kernels.interpreted import CHIP, batch_of, poisoned_output
 
@@ -146,7 +142,8 @@ def test_a_mixed_launch_may_leave_decodes_to_the_other_kernel() -> None:
     example = make_batch(LAYER, [(1, 20), (4, 9)], torch.float16, "cpu")
     batch = batch_of(example)
     output = poisoned_output(batch)
-    write_launch(*(example.arguments[name] for name in ("key", "value", "key_pages", "value_pages", "slot_mapping"))).run()  # noqa: E501  # fmt: skip
+    written = ("key", "value", "key_pages", "value_pages", "slot_mapping")
+    write_launch(*(example.arguments[name] for name in written)).run()
     mixed_launch(batch, output, CHIP, skip_decodes=True).run()
     assert output[0].isnan().all()
     assert output[1:].isfinite().all()

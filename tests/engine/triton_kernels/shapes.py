@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from headway.engine.triton_kernels.launch import Batch, Scales
+from headway.engine.triton_kernels.batch import Batch, Scales
 
 
 def unreal(*shape: int, dtype: torch.dtype = torch.int32) -> Tensor:

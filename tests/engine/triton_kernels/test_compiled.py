@@ -12,15 +12,11 @@ from functools import cache
 import pytest
 import torch
 
-from headway.engine.triton_kernels.launch import (
-    Chip,
-    Launch,
-    decode_launches,
-    mixed_launch,
-    rotate_launch,
-    write_launch,
-)
+from headway.engine.triton_kernels.attend import decode_launches, mixed_launch
+from headway.engine.triton_kernels.launch import Chip, Launch
+from headway.engine.triton_kernels.splits import MAX_KEYS
 from headway.engine.triton_kernels.tiles import SHARED_BYTES
+from headway.engine.triton_kernels.write import rotate_launch, write_launch
 from tests.engine.triton_kernels.ahead_of_time import Compiled, compile_launch
 from tests.engine.triton_kernels.shapes import unreal, unreal_batch, unreal_output
 
@@ -48,10 +44,10 @@ class Case:
 
     def launch(self) -> Launch:
         # Few and long, so that decodes are split.
-        batch = unreal_batch(num_tokens=8, num_sequences=8, max_keys=32_768, **self.shape)
+        batch = unreal_batch(**{"num_tokens": 8, "num_sequences": 8, "max_keys": 32_768, **self.shape})
         output, chip = unreal_output(batch), Chip(self.capability, 132)
         if self.kernel == "mixed":
-            return mixed_launch(batch, output, chip)
+            return mixed_launch(batch, output, chip, skip_decodes=batch.max_keys > MAX_KEYS)
         if self.kernel in ("decode", "combine"):
             return decode_launches(batch, output, chip)[self.kernel == "combine"]
         key, value = (
@@ -86,6 +82,9 @@ def further_cases() -> Iterator[Case]:
                 yield Case(kernel, capability, {"dim": dim, "softcap": 30.0, "sliding_window": 512})
                 yield Case(kernel, capability, {"dim": dim, "dtype": torch.float32})
             yield Case(kernel, capability, {"dim": 192, "value_dim": 128})
+            yield Case(kernel, capability, {"dim": 64, "num_heads": 71, "num_kv_heads": 1})
+            yield Case(kernel, capability, {"dim": 256, "num_heads": 64, "num_kv_heads": 1})
+            yield Case(kernel, capability, {"max_keys": 256})
             yield Case(kernel, capability, {"sinks": unreal(32, dtype=torch.bfloat16)})
             for num_kv_heads in (1, 4, 32):
                 yield Case(kernel, capability, {"num_kv_heads": num_kv_heads})

@@ -1,6 +1,5 @@
 """Runs the checks of the kernels in Triton's interpreter, each file in a process of its own: whether Triton compiles or
-interprets is decided when it is imported. By hand: `TRITON_INTERPRET=1 pytest tests/engine/triton_kernels/check_pages.py`.
-"""
+interprets is decided when it is imported. By hand: `TRITON_INTERPRET=1 pytest check_pages.py`, in this folder."""
 
 from __future__ import annotations
 

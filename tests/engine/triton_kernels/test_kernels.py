@@ -7,6 +7,8 @@ import sys
 import pytest
 import torch
 
+from headway.engine import build
+from headway.engine.config import EngineConfig
 from headway.engine.triton_kernels import kernels, op
 from headway.engine.triton_kernels.launch import Chip
 from tests.engine.test_attention import Layer, make_batch
@@ -31,6 +33,13 @@ def test_they_serve_cuda_tensors(monkeypatch, registered):
     capability(monkeypatch, (9, 0))
     assert kernels.use_triton_kernels(GPU)
     assert registered == [("cuda", op.paged_attention_triton)]
+
+
+def test_an_engine_on_a_gpu_asks_for_them(monkeypatch):
+    asked = []
+    monkeypatch.setattr(build, "use_triton_kernels", asked.append)
+    build._use_kernels(GPU, EngineConfig(), print)
+    assert asked == [GPU]
 
 
 def test_an_old_gpu_keeps_the_reference_with_a_warning(monkeypatch, registered, caplog):

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 
-from headway.engine.triton_kernels.launch import Chip, attention_launches, mixed_launch, write_launch
+from headway.engine.triton_kernels.attend import attention_launches, mixed_launch
+from headway.engine.triton_kernels.launch import Chip
 from headway.engine.triton_kernels.splits import MAX_KEYS
+from headway.engine.triton_kernels.write import write_launch
 from tests.engine.triton_kernels.shapes import unreal, unreal_batch, unreal_output
 
 H100 = Chip(90, 132)
@@ -52,7 +56,7 @@ def test_every_tile_of_every_sequence_has_a_program_of_its_own(group_size, query
     num_rows = launch.constants["BLOCK_ROWS"]
     first_tiles = [start * group_size // num_rows + index for index, start in enumerate(starts)]
     needed = [-(-length * group_size // num_rows) for length in query_lens]
-    given = [end - start for start, end in zip(first_tiles, first_tiles[1:], strict=False)]
+    given = [end - start for start, end in itertools.pairwise(first_tiles)]
     assert all(given_tiles >= tiles for given_tiles, tiles in zip(given, needed, strict=True))
     assert launch.grid[0] == first_tiles[-1]
     assert sum(given) - sum(needed) <= len(query_lens)

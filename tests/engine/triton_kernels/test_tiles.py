@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from headway.engine.triton_kernels.tiles import TILES, Width, Work, tile_for
+from headway.engine.triton_kernels.tiles import FLOAT32_TILES, TILES, Width, Work, tile_for
 
 
 @pytest.mark.parametrize(
@@ -27,11 +27,9 @@ def test_every_head_size_has_a_tile_on_any_chip(work, dim):
     assert tile_for(80, work, dim, 16, 2) == tile_for(89, work, dim, dim, 2)
 
 
-@pytest.mark.parametrize("entry", TILES, ids=str)
-def test_tiles_are_powers_of_two_that_matrix_instructions_take(entry):
-    tile = TILES[entry]
+@pytest.mark.parametrize("tile", [*TILES.values(), *FLOAT32_TILES.values()], ids=str)
+def test_tiles_are_powers_of_two_that_matrix_instructions_take(tile):
     for number in (tile.num_rows, tile.num_keys, tile.num_warps):
         assert number & (number - 1) == 0
     assert tile.num_rows >= 16
     assert tile.num_keys >= 16
-    assert tile_for(*entry[:2], entry[2], entry[2], 4).num_keys >= 16

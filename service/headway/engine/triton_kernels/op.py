@@ -8,8 +8,11 @@ import torch
 from torch import Tensor
 
 from headway.engine.paged_reference import paged_attention_reference
-from headway.engine.triton_kernels.launch import DOT_TYPES, Batch, Chip, attention_launches, write_launch
+from headway.engine.triton_kernels.attend import DOT_TYPES, attention_launches
+from headway.engine.triton_kernels.batch import Batch
+from headway.engine.triton_kernels.launch import Chip
 from headway.engine.triton_kernels.tiles import MAX_WIDTH
+from headway.engine.triton_kernels.write import write_launch
 
 
 def paged_attention_triton(

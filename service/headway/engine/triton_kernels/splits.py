@@ -6,6 +6,8 @@ have (the width of the page table), and the machine. The lengths themselves stay
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 MIN_KEYS = 256
 """A split is not shorter: below, starting it and combining its result cost more than reading its keys."""
 MAX_KEYS = 8192
@@ -15,6 +17,7 @@ GOOD_ENOUGH = 0.9
 """Share of the best way of filling the machine that is worth no further splits."""
 
 
+@lru_cache(maxsize=4096)
 def num_splits(num_programs: int, max_keys: int, num_slots: int) -> int:
     """For ``num_programs`` programs without splits (sequences × heads) of at most ``max_keys`` keys each, on a machine
     that runs ``num_slots`` at once.

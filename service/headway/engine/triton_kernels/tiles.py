@@ -4,12 +4,14 @@ step is as fast as the rest and every program that can run is known, and compile
 What limits a tile, per program (registers: 65,536 of 32 bits per multiprocessor, 255 per thread):
 
 - **Sums in float32**: rows × value width / threads registers each, and scores rows × keys / threads beside them. Mixed,
-  width 128: 128 · 128 / 256 = 64 and 128 · 64 / 256 = 32. Width 256 halves the rows, which keeps both.
-- **Shared memory**: keys · (key width + value width) · bytes for every step that is loaded ahead, and the query's tile.
+  width 128: 128 · 128 / 256 = 64 and 128 · 64 / 256 = 32. On 8.0 the operands pass through registers too, so tiles are
+  smaller there.
+- **Shared memory**: keys · (key width + value width) · bytes for every tile of keys under way, and the query's tile.
   A program may use 227 KiB on compute capability 9.0, 163 KiB on 8.0.
 - **Rows**: on 9.0 the warpgroup's matrix instruction takes 64 rows per four warps, so mixed tiles have 64 or 128.
   Decodes have a group's few heads, padded to the 16 rows of the smaller instruction: they wait for memory, not for it.
-- **Stages**: the look-up in the page table is a load ahead of the load, so one stage more than loads in flight.
+- **Stages**: keys wait for a look-up in the page table, which is loaded ahead as well, so it takes two stages for each
+  tile of keys under way and one for the arithmetic: five for two.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ class Tile:
 
 
 TILES: dict[tuple[int, Work, int], Tile] = {
-    (90, Work.MIXED, 64): Tile(128, 64, 4, 5),
+    (90, Work.MIXED, 64): Tile(128, 64, 8, 5),
     (90, Work.MIXED, 128): Tile(128, 64, 8, 5),
     (90, Work.MIXED, 256): Tile(64, 32, 8, 5),
     (90, Work.DECODE, 64): Tile(16, 64, 4, 5),
@@ -50,13 +52,14 @@ TILES: dict[tuple[int, Work, int], Tile] = {
     (90, Work.DECODE, 256): Tile(16, 32, 4, 5),
     (80, Work.MIXED, 64): Tile(64, 64, 4, 5),
     (80, Work.MIXED, 128): Tile(128, 32, 8, 5),
-    (80, Work.MIXED, 256): Tile(64, 16, 8, 5),
+    (80, Work.MIXED, 256): Tile(32, 16, 4, 5),
     (80, Work.DECODE, 64): Tile(16, 64, 4, 5),
     (80, Work.DECODE, 128): Tile(16, 64, 4, 5),
     (80, Work.DECODE, 256): Tile(16, 32, 4, 5),
 }
-"""By compute capability × 10, work, and width of the wider of key and value. For 16-bit types; 32-bit ones get half
-the keys."""
+"""By compute capability × 10, work, and width of the wider of key and value. For 16-bit types."""
+FLOAT32_TILES = {Work.MIXED: Tile(16, 16, 8, 3), Work.DECODE: Tile(16, 16, 8, 3)}
+"""Multiplied without matrix instructions, which would round: sums and operands are all in registers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +88,10 @@ def next_power_of_two(number: int) -> int:
 
 def tile_for(capability: int, work: Work, key_dim: int, value_dim: int, itemsize: int) -> Tile:
     """``capability`` × 10; newer or older ones take the nearest entry that is not newer, else the oldest."""
+    if itemsize > 2:
+        return FLOAT32_TILES[work]
     known = sorted({entry[0] for entry in TILES})
     arch = max((entry for entry in known if entry <= capability), default=known[0])
     padded = max(Width(key_dim).padded, Width(value_dim).padded)
     width = next(entry for entry in (64, 128, 256) if padded <= entry)
-    tile = TILES[arch, work, width]
-    if itemsize <= 2:
-        return tile
-    return Tile(max(16, tile.num_rows // 2), max(16, tile.num_keys // 2), tile.num_warps, 3)
+    return TILES[arch, work, width]

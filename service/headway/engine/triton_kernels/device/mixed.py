@@ -72,9 +72,8 @@ def mixed_attention(
     kv_head = tl.program_id(1)
     start = tl.load(query_start + sequence)
     num_tokens = tl.load(query_start + sequence + 1) - start
-    if SKIP_DECODES:
-        if num_tokens == 1:
-            return
+    if SKIP_DECODES and num_tokens == 1:
+        return
     num_rows = num_tokens * GROUP
     num_tiles = tl.cdiv(num_rows, BLOCK_ROWS)
     tile = tl.program_id(0) - (start * GROUP // BLOCK_ROWS + sequence)
@@ -91,7 +90,7 @@ def mixed_attention(
     first_position = past + first_row // GROUP
     last_position = past + tl.minimum((first_row + BLOCK_ROWS - 1) // GROUP, num_tokens - 1)
 
-    query_rows = query + (start + tokens).to(tl.int64) * query_token_stride + heads * query_head_stride
+    query_rows = query + (start + tokens).to(tl.int64) * query_token_stride + heads.to(tl.int64) * query_head_stride
     query_low = load_query(query_rows, is_real, 0, HEAD_LOW, HEAD_DIM).to(DOT_TYPE)
     query_high = query_low
     if HEAD_HIGH > 0:

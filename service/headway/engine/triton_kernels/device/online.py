@@ -41,10 +41,7 @@ def load_rows(
         else:
             rows = tl.load(pointers, mask=columns[None, :] < DIM, other=0.0)
     else:
-        if MASKED:
-            rows = tl.load(pointers, mask=inside[:, None], other=0.0)
-        else:
-            rows = tl.load(pointers)
+        rows = tl.load(pointers, mask=inside[:, None], other=0.0) if MASKED else tl.load(pointers)
     return rows
 
 

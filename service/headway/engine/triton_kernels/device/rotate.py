@@ -74,26 +74,26 @@ def rotate_and_write(
     QUERY_BLOCKS: tl.constexpr = (NUM_HEADS + BLOCK_HEADS - 1) // BLOCK_HEADS
     token = tl.program_id(0)
     block = tl.program_id(1)
+    columns = tl.arange(0, HEAD_WIDTH)
     if block < QUERY_BLOCKS:
         heads = block * BLOCK_HEADS + tl.arange(0, BLOCK_HEADS)
-        rows = load_rotated(
+        queries = load_rotated(
             query, cos, sin, token, heads, query_token_stride, query_head_stride,
             NUM_HEADS, HEAD_DIM, HEAD_WIDTH, ROTARY_DIM,
         )  # fmt: skip
-        columns = tl.arange(0, HEAD_WIDTH)
         # A token's place in the query is its slot there.
-        store_heads(
-            rotated_query, token.to(tl.int64), heads, columns, rows, key_scales, NUM_HEADS, HEAD_DIM, False
-        )  # fmt: skip
+        place = token.to(tl.int64)
+        store_heads(rotated_query, place, heads, columns, queries, key_scales, NUM_HEADS, HEAD_DIM, False)
     else:
         heads = (block - QUERY_BLOCKS) * BLOCK_HEADS + tl.arange(0, BLOCK_HEADS)
         slot = tl.load(slot_mapping + token)
-        rows = load_rotated(
+        keys = load_rotated(
             key, cos, sin, token, heads, key_token_stride, key_head_stride,
             NUM_KV_HEADS, HEAD_DIM, HEAD_WIDTH, ROTARY_DIM,
         )  # fmt: skip
-        columns = tl.arange(0, HEAD_WIDTH)
-        store_heads(key_pages, slot, heads, columns, rows, key_scales, NUM_KV_HEADS, HEAD_DIM, HAS_SCALES)
-        columns = tl.arange(0, VALUE_WIDTH)
-        rows = load_heads(value, token, heads, columns, value_token_stride, value_head_stride, NUM_KV_HEADS, VALUE_DIM)
-        store_heads(value_pages, slot, heads, columns, rows, value_scales, NUM_KV_HEADS, VALUE_DIM, HAS_SCALES)
+        store_heads(key_pages, slot, heads, columns, keys, key_scales, NUM_KV_HEADS, HEAD_DIM, HAS_SCALES)
+        value_columns = tl.arange(0, VALUE_WIDTH)
+        values = load_heads(
+            value, token, heads, value_columns, value_token_stride, value_head_stride, NUM_KV_HEADS, VALUE_DIM
+        )
+        store_heads(value_pages, slot, heads, value_columns, values, value_scales, NUM_KV_HEADS, VALUE_DIM, HAS_SCALES)

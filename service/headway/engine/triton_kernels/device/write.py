@@ -34,9 +34,7 @@ def store_heads(
 
 
 @triton.jit
-def load_heads(
-    source, token, heads, columns, token_stride, head_stride, NUM_HEADS: tl.constexpr, DIM: tl.constexpr
-):
+def load_heads(source, token, heads, columns, token_stride, head_stride, NUM_HEADS: tl.constexpr, DIM: tl.constexpr):
     """[heads, columns] of one token."""
     offsets = token.to(tl.int64) * token_stride + heads.to(tl.int64)[:, None] * head_stride
     mask = (heads[:, None] < NUM_HEADS) & (columns[None, :] < DIM)
