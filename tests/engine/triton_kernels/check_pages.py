@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
 
 from headway.engine.triton_kernels.attend import attention_launches, mixed_launch
-from headway.engine.triton_kernels.batch import Scales
+from headway.engine.triton_kernels.batch import Batch, Scales
 from headway.engine.triton_kernels.write import rotate_launch, write_launch
+from tests.engine.test_attention import Batch as Example
 from tests.engine.test_attention import Layer, dense_attention, make_batch
-from tests.engine.triton_kernels.interpreted import CHIP, batch_of, poisoned_output
+from tests.engine.triton_kernels.interpreted import CHIP, assert_close, batch_of, poisoned_output
 
 FP8 = torch.float8_e4m3fn
 NUM_TOKENS, PAGE_SIZE = 7, 4
@@ -92,50 +95,42 @@ EIGHT_BIT_LENGTHS = {"decodes": [(1, 700), (1, 33)], "mixed": [(5, 70), (1, 200)
 @pytest.mark.parametrize("lengths", EIGHT_BIT_LENGTHS)
 def test_attention_over_eight_bits_is_exact_for_what_the_pages_hold(lengths: str, softcap: float) -> None:
     """And within a few per cent of attention over what was written to them."""
-    layer = Layer(**{**vars(LAYER), "softcap": softcap})
+    layer = replace(LAYER, softcap=softcap)
     example = make_batch(layer, EIGHT_BIT_LENGTHS[lengths], torch.float16, "cpu")
-    batch, scales = batch_of(example), Scales(torch.tensor([0.5, 0.02]), torch.tensor([0.03, 0.25]))
+    batch = eight_bit_batch(example, Scales(torch.tensor([0.5, 0.02]), torch.tensor([0.03, 0.25])))
+    output = poisoned_output(batch)
+    for launch in attention_launches(batch, output, CHIP):
+        launch.run()
+    assert_close(output, dense_over_pages(layer, batch))
+    error = (output.double() - example.expected).pow(2).mean().sqrt() / example.expected.pow(2).mean().sqrt()
+    print(f"{lengths}, {softcap = }: relative error of eight bits {error:.4f}")
+    assert error <= 0.06
+
+
+def eight_bit_batch(example: Example, scales: Scales) -> Batch:
+    """All of the example's tokens in pages of eight bits, rounded by torch."""
+    batch = batch_of(example, scales)
     for pages, name in ((batch.key_pages, "key"), (batch.value_pages, "value")):
         pages.flatten(0, 1)[example.arguments["slot_mapping"]] = example.arguments[name]
     key_pages, value_pages = (
         (pages.float() / scale[:, None]).clamp(-448, 448).to(FP8)
         for pages, scale in ((batch.key_pages, scales.key), (batch.value_pages, scales.value))
     )
-    eight = Batch8(example, key_pages, value_pages, scales)
-    output = eight.attended()
-    exact = eight.expected(layer)
-    assert (output.double() - exact).abs().max() <= 4e-3
-    error = (output.double() - example.expected).pow(2).mean().sqrt() / example.expected.pow(2).mean().sqrt()
-    assert error <= 0.06
-    print(f"{lengths}, {softcap = }: relative error of eight bits {error:.4f}")
+    return replace(batch, key_pages=key_pages, value_pages=value_pages)
 
 
-class Batch8:
-    """An example over pages of eight bits."""
-
-    def __init__(self, example, key_pages: Tensor, value_pages: Tensor, scales: Scales) -> None:
-        self.batch = batch_of(example, scales)
-        object.__setattr__(self.batch, "key_pages", key_pages)
-        object.__setattr__(self.batch, "value_pages", value_pages)
-
-    def attended(self) -> Tensor:
-        output = poisoned_output(self.batch)
-        for launch in attention_launches(self.batch, output, CHIP):
-            launch.run()
-        return output
-
-    def expected(self, layer: Layer) -> Tensor:
-        """Dense attention over the numbers that the pages stand for."""
-        batch, outputs = self.batch, []
-        for row, length in enumerate(batch.context_lens.tolist()):
-            start, end = batch.query_start[row : row + 2].tolist()
-            table = batch.page_table[row, : -(-length // layer.page_size)].long()
-            key, value = (
-                (pages[table].flatten(0, 1)[:length].double() * scale[:, None].double())
-                for pages, scale in ((batch.key_pages, batch.scales.key), (batch.value_pages, batch.scales.value))
-            )
-            outputs.append(dense_attention(layer, batch.query[start:end].double(), key, value, None))
-        return torch.cat(outputs)
+def dense_over_pages(layer: Layer, batch: Batch) -> Tensor:
+    """Dense attention over the numbers that the pages stand for."""
+    outputs = []
+    for row, length in enumerate(batch.context_lens.tolist()):
+        start, end = batch.query_start[row : row + 2].tolist()
+        table = batch.page_table[row, : -(-length // layer.page_size)].long()
+        key, value = (
+            pages[table].flatten(0, 1)[:length].double() * scale[:, None].double()
+            for pages, scale in ((batch.key_pages, batch.scales.key), (batch.value_pages, batch.scales.value))
+        )
+        outputs.append(dense_attention(layer, batch.query[start:end].double(), key, value, None))
+    return torch.cat(outputs)
 
 
 def test_a_mixed_launch_may_leave_decodes_to_the_other_kernel() -> None:
