@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -61,6 +63,30 @@ def test_decodes_of_long_contexts_beside_chunks_are_split(monkeypatch: pytest.Mo
     launches = attention_launches(batch_of(example), poisoned_output(batch_of(example)), MANY_PROCESSORS)
     assert len(launches) == 3
     assert_close(attended(example, MANY_PROCESSORS), example.expected)
+
+
+def test_a_sink_counts_once_in_however_many_pieces_a_context_is_cut() -> None:
+    outputs = []
+    for chip, is_split in ((Chip(90, 1), False), (MANY_PROCESSORS, True)):
+        example = make_batch(LAYERS["sinks"], DECODES, torch.float16, "cpu")
+        # As heavy as all keys of the longest context, and values of one: what is left is the keys' share.
+        example.arguments["sinks"].fill_(math.log(700))
+        for name in ("value", "value_pages"):
+            example.arguments[name].fill_(1.0)
+        launches = attention_launches(batch_of(example), poisoned_output(batch_of(example)), chip)
+        assert (len(launches) == 2) == is_split
+        outputs.append(attended(example, chip))
+    whole, split = outputs
+    assert 0.3 < whole[-1].mean() < 0.7
+    assert_close(split, whole.double())
+
+
+def test_a_row_may_see_none_of_the_keys_that_its_tile_reads_first() -> None:
+    layer = Layer(num_heads=1, num_kv_heads=1, sliding_window=3)
+    example = make_batch(layer, [(120, 125)], torch.float16, "cpu")
+    (mixed,) = attention_launches(batch_of(example), poisoned_output(batch_of(example)), CHIP)
+    assert mixed.constants["BLOCK_KEYS"] + layer.sliding_window < mixed.constants["BLOCK_ROWS"]
+    assert_close(attended(example), example.expected)
 
 
 def test_a_group_of_more_heads_than_a_tile_has_rows_is_served() -> None:
