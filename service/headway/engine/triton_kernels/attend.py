@@ -20,7 +20,7 @@ from headway.engine.triton_kernels.tiles import Tile, Width, Work, next_power_of
 LOG2_E = math.log2(math.e)
 BLOCK_SPLITS = 16
 """Combined at a time."""
-MAX_DECODE_ROWS = 64
+MAX_DECODE_ROWS = 32
 """Query heads of one program; larger groups take several."""
 PROGRAMS_PER_MULTIPROCESSOR = 2
 """Of the decode kernel, at least: shared memory holds so many, and two keep as many reads in flight as memory takes."""

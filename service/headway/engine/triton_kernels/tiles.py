@@ -58,7 +58,7 @@ TILES: dict[tuple[int, Work, int], Tile] = {
     (80, Work.DECODE, 256): Tile(16, 32, 4, 5),
 }
 """By compute capability × 10, work, and width of the wider of key and value. For 16-bit types."""
-FLOAT32_TILES = {Work.MIXED: Tile(16, 16, 8, 3), Work.DECODE: Tile(16, 16, 8, 3)}
+FLOAT32_TILES = {Work.MIXED: Tile(16, 16, 4, 3), Work.DECODE: Tile(16, 16, 8, 3)}
 """Multiplied without matrix instructions, which would round: sums and operands are all in registers."""
 
 
