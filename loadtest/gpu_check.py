@@ -6,7 +6,7 @@
 Exit status: 0 all checks passed, 1 one failed or missed its aim, 2 wrong arguments, 3 there is no GPU that could be
 checked. Nothing is downloaded; all numbers are drawn here.
 
-What needs Triton is imported where it is used: a machine without a GPU may not have it, and is to be told about the GPU.
+What needs Triton is imported where it is used: a machine without a GPU may lack it, and is to be told about the GPU.
 """
 
 from __future__ import annotations
