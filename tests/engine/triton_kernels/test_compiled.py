@@ -93,9 +93,14 @@ def further_cases() -> Iterator[Case]:
         yield Case("rotate", capability)
         yield Case("write", capability, {"dim": 80, "num_kv_heads": 32})
         yield Case("combine", capability, {"dim": 256})
-    for kernel in ("mixed", "decode", "write", "rotate"):
-        for dim in (64, 128, 256):
-            yield Case(kernel, 90, {"dim": dim, "page_dtype": FP8})
+    for capability in (89, 90):
+        for kernel in ("mixed", "decode", "write", "rotate"):
+            for dim in (64, 128, 256):
+                yield Case(kernel, capability, {"dim": dim, "page_dtype": FP8})
+    for capability in (89, 120):
+        for kernel in ("mixed", "decode"):
+            for dim in (64, 96, 128, 256):
+                yield Case(kernel, capability, {"dim": dim})
 
 
 CASES = list(cases())

@@ -7,7 +7,7 @@ What limits a tile, per program (registers: 65,536 of 32 bits per multiprocessor
   width 128: 128 · 128 / 256 = 64 and 128 · 64 / 256 = 32. On 8.0 the operands pass through registers too, so tiles are
   smaller there.
 - **Shared memory**: keys · (key width + value width) · bytes for every tile of keys under way, and the query's tile.
-  A program may use 227 KiB on compute capability 9.0, 163 KiB on 8.0.
+  A program may use 227 KiB on compute capability 9.0, 163 KiB on 8.0, 99 KiB on 8.6, 8.9 and 12.0.
 - **Rows**: on 9.0 the warpgroup's matrix instruction takes 64 rows per four warps, so mixed tiles have 64 or 128.
   Decodes have a group's few heads, padded to the 16 rows of the smaller instruction: they wait for memory, not for it.
 - **Stages**: keys wait for a look-up in the page table, which is loaded ahead as well, so it takes two stages for each
@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-SHARED_BYTES = {80: 163 * 1024, 90: 227 * 1024}
+SHARED_BYTES = {80: 163 * 1024, 89: 99 * 1024, 90: 227 * 1024, 120: 99 * 1024}
 """Most that one program may use, by compute capability × 10 (CUDA C++ Programming Guide, technical specifications)."""
 MAX_WIDTH = 256
 
@@ -87,11 +87,9 @@ def next_power_of_two(number: int) -> int:
 
 
 def tile_for(capability: int, work: Work, key_dim: int, value_dim: int, itemsize: int) -> Tile:
-    """``capability`` × 10; newer or older ones take the nearest entry that is not newer, else the oldest."""
+    """``capability`` × 10. The big chips since 9.0 take its tiles, all others those of 8.0, which fit into 99 KiB."""
     if itemsize > 2:
         return FLOAT32_TILES[work]
-    known = sorted({entry[0] for entry in TILES})
-    arch = max((entry for entry in known if entry <= capability), default=known[0])
     padded = max(Width(key_dim).padded, Width(value_dim).padded)
     width = next(entry for entry in (64, 128, 256) if padded <= entry)
-    return TILES[arch, work, width]
+    return TILES[90 if 90 <= capability < 120 else 80, work, width]
