@@ -62,6 +62,19 @@ def test_the_exit_status_and_the_report_say_whether_all_passed(any_gpu, monkeypa
     assert [check["name"] for check in written["checks"]] == ["one", "two"]
 
 
+def test_a_part_that_breaks_off_fails_and_the_next_one_goes_on(any_gpu, monkeypatch, capsys):
+    def broken(device, repeats):
+        yield Check("attention", "one", True, "")
+        raise RuntimeError("an illegal memory access")
+
+    monkeypatch.setitem(gpu_check.PARTS, "attention", broken)
+    monkeypatch.setitem(gpu_check.PARTS, "pages", lambda device, repeats: iter([Check("pages", "two", True, "")]))
+    assert main(["--only", "attention", "pages"]) == 1
+    shown = capsys.readouterr().out
+    assert "illegal memory access" in shown
+    assert "2 passed, 1 failed" in shown
+
+
 def test_the_summary_names_what_failed():
     checks = [Check("attention", "one", True, ""), Check("bandwidth", "two", False, "")]
     assert summary(checks) == "1 passed, 1 failed\n  bandwidth: two"

@@ -9,7 +9,8 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Scales:
-    """[Hkv] float32 each: what a number in a page of eight bits is to be multiplied with, by head."""
+    """[Hkv] float32 each: what a number in a page of eight bits is to be multiplied with, by head. Needs compute
+    capability 8.9: older chips do not convert float8 e4m3."""
 
     key: Tensor
     value: Tensor
