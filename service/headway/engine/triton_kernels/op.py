@@ -30,8 +30,8 @@ def paged_attention_triton(
     softcap: float = 0.0,
     sinks: Tensor | None = None,
 ) -> Tensor:
-    """See `headway.engine.attention`; on the current device. Every sequence must have at least one new token. What the kernels do not take
-    (float64, heads wider than 256, a scale that is not positive, pages that are not contiguous) goes to the
+    """See `headway.engine.attention`; on the current device, with at least one new token per sequence. What the kernels
+    do not take (float64, heads wider than 256, a scale that is not positive, pages that are not contiguous) goes to the
     reference."""
     arguments = (key_pages, value_pages, page_table, query_start, context_lens, scale, sliding_window, softcap)
     batch = Batch(_rows(query), *arguments, sinks=sinks)
