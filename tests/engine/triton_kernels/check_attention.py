@@ -161,7 +161,7 @@ def layers(draw: st.DrawFn) -> Layer:
         st.lists(st.tuples(st.just(1), st.integers(1, 600)), min_size=1, max_size=3),
     ),
     dtype=st.sampled_from([torch.float16, torch.bfloat16, torch.float32]),
-    chip=st.builds(Chip, st.sampled_from([80, 90]), st.integers(1, 30)),
+    chip=st.builds(Chip, st.sampled_from([80, 90, 100]), st.integers(1, 30)),
 )
 def test_any_layer_and_batch(layer: Layer, lengths: list[tuple[int, int]], dtype: torch.dtype, chip: Chip) -> None:
     example = make_batch(layer, lengths, dtype, "cpu")

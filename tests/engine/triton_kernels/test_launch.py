@@ -16,9 +16,12 @@ from tests.engine.triton_kernels.shapes import unreal, unreal_batch, unreal_outp
 H100 = Chip(90, 132)
 
 
+def launched_on(chip, batch):
+    return attention_launches(batch, unreal_output(batch), chip)
+
+
 def launched(**shape):
-    batch = unreal_batch(**shape)
-    return attention_launches(batch, unreal_output(batch), H100)
+    return launched_on(H100, unreal_batch(**shape))
 
 
 def names(launches):
@@ -60,6 +63,13 @@ def test_every_tile_of_every_sequence_has_a_program_of_its_own(group_size, query
     assert all(given_tiles >= tiles for given_tiles, tiles in zip(given, needed, strict=True))
     assert launch.grid[0] == first_tiles[-1]
     assert sum(given) - sum(needed) <= len(query_lens)
+
+
+def test_products_are_not_chained_where_that_goes_wrong():
+    batch = unreal_batch(dim=80)
+    for chip, parts in ((H100, (64, 16)), (Chip(100, 148), (128, 0))):
+        for launch in (mixed_launch(batch, unreal_output(batch), chip), *launched_on(chip, batch)):
+            assert (launch.constants["HEAD_LOW"], launch.constants["HEAD_HIGH"]) == parts
 
 
 def test_an_empty_window_or_cap_costs_nothing():

@@ -13,6 +13,11 @@ def test_a_head_is_split_into_powers_of_two(dim, low, high):
     assert (Width(dim).low, Width(dim).high) == (low, high)
 
 
+@pytest.mark.parametrize(("dim", "low"), [(8, 16), (64, 64), (80, 128), (256, 256)])
+def test_or_padded_to_one(dim, low):
+    assert (Width(dim, is_whole=True).low, Width(dim, is_whole=True).high) == (low, 0)
+
+
 @pytest.mark.parametrize("dim", range(1, 257))
 def test_every_column_is_covered_and_never_twice_as_many(dim):
     width = Width(dim)

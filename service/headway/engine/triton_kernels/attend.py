@@ -46,7 +46,7 @@ def mixed_launch(batch: Batch, output: Tensor, chip: Chip, skip_decodes: bool = 
         grid=(num_tiles, batch.num_kv_heads),
         arguments={"output": output, **_arguments(batch), "num_sequences": batch.num_sequences},
         constants={
-            **_constants(batch),
+            **_constants(batch, chip),
             "BLOCK_ROWS": tile.num_rows,
             "BLOCK_KEYS": tile.num_keys,
             "SKIP_DECODES": skip_decodes,
@@ -76,7 +76,7 @@ def decode_launches(batch: Batch, output: Tensor, chip: Chip) -> list[Launch]:
         kernel=decode_attention,
         grid=(batch.num_sequences, num_blocks, splits),
         arguments={"output": output, **scratch, **_arguments(batch), "num_splits": splits},
-        constants={**_constants(batch), **cut, "BLOCK_ROWS": num_rows, "IS_SPLIT": splits > 1},
+        constants={**_constants(batch, chip), **cut, "BLOCK_ROWS": num_rows, "IS_SPLIT": splits > 1},
         num_warps=tile.num_warps,
         num_stages=tile.num_stages,
     )
@@ -131,9 +131,10 @@ def _arguments(batch: Batch) -> dict[str, Any]:
     }
 
 
-def _constants(batch: Batch) -> dict[str, Any]:
+def _constants(batch: Batch, chip: Chip) -> dict[str, Any]:
     """That both attention kernels take."""
-    key, value = Width(batch.query.shape[2]), Width(batch.value_dim)
+    # Scores are one sum of both parts' products; values' parts have sums of their own.
+    key, value = Width(batch.query.shape[2], is_whole=not chip.can_chain_products), Width(batch.value_dim)
     return {
         "GROUP": batch.group_size,
         "NUM_KV_HEADS": batch.num_kv_heads,

@@ -16,6 +16,12 @@ class Chip:
     """× 10: 90 for 9.0."""
     num_multiprocessors: int
 
+    @property
+    def can_chain_products(self) -> bool:
+        """Whether two matrix products may add to one sum. On 10.x Triton 3.7 then computes wrong numbers
+        (https://github.com/triton-lang/triton/issues/10821)."""
+        return not 100 <= self.capability < 120
+
 
 @dataclass(frozen=True, slots=True)
 class Launch:

@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-SHARED_BYTES = {80: 163 * 1024, 89: 99 * 1024, 90: 227 * 1024, 120: 99 * 1024}
+SHARED_BYTES = {80: 163 * 1024, 89: 99 * 1024, 90: 227 * 1024, 100: 227 * 1024, 120: 99 * 1024}
 """Most that one program may use, by compute capability × 10 (CUDA C++ Programming Guide, technical specifications)."""
 MAX_WIDTH = 256
 
@@ -67,10 +67,12 @@ class Width:
     """A head's columns as powers of two: 80 = 64 + 16. The second may be 0."""
 
     dim: int
+    is_whole: bool = False
+    """In one part, padded."""
 
     @property
     def low(self) -> int:
-        return max(16, 1 << self.dim.bit_length() - 1)
+        return max(16, next_power_of_two(self.dim) if self.is_whole else 1 << self.dim.bit_length() - 1)
 
     @property
     def high(self) -> int:
