@@ -36,11 +36,17 @@ class Compiled:
     num_registers: int
     """Per thread."""
     stack_bytes: int
+    ptx: str
     sass: str
     """Disassembly."""
 
     def count(self, instruction: str) -> int:
         return len(re.findall(rf"\b{instruction}\b", self.sass))
+
+    @property
+    def num_pending_products(self) -> int:
+        """The most of a warpgroup's products that may still run when the program goes on."""
+        return max(map(int, re.findall(r"wgmma\.wait_group\.sync\.aligned (\d+)", self.ptx)), default=0)
 
     @property
     def num_spills(self) -> int:
@@ -58,7 +64,7 @@ def compile_launch(launch: Launch, capability: int) -> Compiled:
         usage = _tool("cuobjdump", "--dump-resource-usage", file.name)
         sass = _tool("nvdisasm", file.name)
     registers, stack = (int(re.search(rf"{name}:(\d+)", usage)[1]) for name in ("REG", "STACK"))
-    return Compiled(kernel.metadata.shared, registers, stack, sass)
+    return Compiled(kernel.metadata.shared, registers, stack, kernel.asm["ptx"], sass)
 
 
 def _source(launch: Launch) -> ASTSource:

@@ -129,6 +129,12 @@ def test_attention_multiplies_with_matrix_instructions_and_copies_ahead(case: Ca
     assert kernel.count(r"LDGSTS\S*\.128") > 0
 
 
+@pytest.mark.parametrize("case", [case for case in CASES if case.is_attention and case.capability == 90], ids=str)
+def test_no_product_runs_on_while_its_registers_may_be_overwritten(case: Case) -> None:
+    """Triton does not prevent it (https://github.com/triton-lang/triton/issues/9433), so nothing may be pending."""
+    assert compiled(case).num_pending_products == 0
+
+
 def test_a_kernel_that_spills_is_noticed() -> None:
     case = Case("mixed", 90)
     launch = case.launch()
