@@ -15,7 +15,7 @@ PIP   := $(BIN)/python -m pip --disable-pip-version-check -qq
 # One torch thread per test process: more of them on the same cores only get in each other's way.
 TEST_ENV := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1
 
-.PHONY: demo soak bench bench-engine test test-unit test-charts test-alerts lint format types imports setup proto constraints hooks clean
+.PHONY: demo soak bench bench-engine test test-unit test-charts test-kernels test-alerts lint format types imports setup proto constraints hooks clean
 
 demo: $(READY)
 	$(BIN)/headway demo $(ARGS)
@@ -41,6 +41,11 @@ test-unit: $(READY)
 # The Helm chart, the plain manifests and the Dockerfile alone.
 test-charts: $(READY)
 	$(TEST_ENV) $(BIN)/pytest -n $(WORKERS) --maxprocesses 4 --dist loadfile tests/charts $(ARGS)
+
+# The GPU's kernels, as far as a machine without one can tell: in Triton's interpreter against float64, and every
+# configuration compiled for compute capability 9.0 and 8.0.
+test-kernels: $(READY)
+	HEADWAY_ALL_KERNELS=1 $(TEST_ENV) $(BIN)/pytest -n $(WORKERS) --maxprocesses 4 --dist load tests/engine/triton_kernels $(ARGS)
 
 # The chart's alerts over made-up series. Needs promtool (Debian: apt-get install prometheus), which no wheel has.
 test-alerts:

@@ -17,6 +17,7 @@ from headway.engine.load import cache_folder
 from headway.engine.native.build import BuildFailedError, find_library
 from headway.engine.native.kernels import NativeKernels, load_native
 from headway.engine.paged_reference import paged_attention_reference
+from headway.engine.triton_kernels.kernels import use_triton_kernels
 
 TOLERANCES = {torch.float64: 1e-12, torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 
@@ -52,6 +53,8 @@ IMPLEMENTATIONS = [
 
 @pytest.fixture(params=IMPLEMENTATIONS, ids=lambda implementation: implementation.name)
 def attend(request: pytest.FixtureRequest) -> Iterator[Implementation]:
+    if request.param.device == "cuda":
+        use_triton_kernels(torch.device("cuda"))
     if request.param.name not in LEVELS:
         yield request.param
         return

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 from headway.core.errors import SettingError
 from headway.core.pages import PagePool
 from headway.core.scheduler import Scheduler
@@ -15,6 +17,7 @@ from headway.engine.native.kernels import use_native_kernels
 from headway.engine.runner import Runner
 from headway.engine.sampling import Sampler
 from headway.engine.tokenizer import Tokenizer
+from headway.engine.triton_kernels.kernels import use_triton_kernels
 
 CPU_STEP_TOKENS = 512
 """A CPU computes tokens at a steady rate from some 64 on: a longer step is no faster per token, only a longer wait."""
@@ -30,8 +33,8 @@ def assemble(loaded: LoadedModel, config: EngineConfig, scheduling: SchedulerCon
     if loaded.tokenizer is None:
         raise SettingError("model", config.model, "it has no tokenizer")
     scheduling = _for_device(scheduling, str(loaded.device))
-    if loaded.device.type == "cpu" and config.native_kernels == AutoOrOff.AUTO:
-        use_native_kernels(cache_folder(config), progress)
+    if config.native_kernels == AutoOrOff.AUTO:
+        _use_kernels(loaded.device, config, progress)
     cache = build_cache(loaded, config, progress)
     sampler = Sampler(loaded.vocab_size, loaded.device)
     ready = Ready(
@@ -68,3 +71,10 @@ def _for_device(scheduling: SchedulerConfig, device: str) -> SchedulerConfig:
 
 def _make_scheduler(ready: Ready, scheduling: SchedulerConfig) -> Scheduler:
     return Scheduler(scheduling, PagePool(ready.num_pages, ready.page_size), ready.max_model_len)
+
+
+def _use_kernels(device: torch.device, config: EngineConfig, progress: Progress) -> None:
+    if device.type == "cpu":
+        use_native_kernels(cache_folder(config), progress)
+    elif device.type == "cuda":
+        use_triton_kernels(device)

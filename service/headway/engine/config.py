@@ -79,7 +79,8 @@ class EngineConfig:
     steps, for answers that differ from the model's own now and then. off keeps them as they are."""
     native_kernels: AutoOrOff = AutoOrOff.AUTO
     """auto compiles the CPU's kernels (attention, linear layers) on first use (half a minute, kept in the cache folder)
-    and does without where there is no C++ compiler; off always does, with attention several times slower."""
+    and does without where there is no C++ compiler; on a GPU it takes Triton's for attention. off always does without,
+    with attention several times slower."""
     cache_folder: str | None = None
     """Where converted and downloaded models and compiled kernels are kept. Default: headway in the user's cache folder,
     and the Hugging Face cache for downloads."""
