@@ -35,6 +35,8 @@ RECIPES = {
     "recipe, long answers": "short prompts, long answers",
     "recipe, strict latency": "strict latency",
 }
+LEAST_ROUNDS = 3
+"""For figures that are worth quoting."""
 RATE, TPOT, TTFT = "output_tokens_per_s", "tpot_seconds", "ttft_seconds"
 
 Point = Mapping[str, Any]
@@ -131,6 +133,8 @@ def machine_line(report: Mapping[str, Any]) -> Iterable[str]:
         f"{machine['transformers']}. Rounds: {report['num_rounds']}; each stress took {report['run_seconds']:g} s or "
         f"more; load average when it began: {machine['load_average']:.1f}."
     )
+    if report["num_rounds"] < LEAST_ROUNDS:
+        yield "So few rounds show directions, not figures: others used the machine meanwhile, and short stresses are noisy."
 
 
 TABLES: dict[str, Callable[[Mapping[str, Any]], Iterable[str]]] = {
@@ -147,8 +151,8 @@ def page(report: Mapping[str, Any], text: str) -> str:
     """The page with its tables made anew."""
     for name, table in TABLES.items():
         content = "\n".join(table(report))
-        marked = rf"(?<=<!-- {name} -->\n).*?(?=<!-- end -->)"
-        text, count = re.subn(marked, lambda _, content=content: content + "\n", text, flags=re.DOTALL)
+        marked = rf"(<!-- {name} -->\n).*?(<!-- end -->)"
+        text, count = re.subn(marked, lambda at, content=content: f"{at[1]}{content}\n{at[2]}", text, flags=re.DOTALL)
         if count != 1:
             raise ValueError(f"the page has {count} places for {name}")
     return text

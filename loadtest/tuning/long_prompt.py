@@ -7,8 +7,8 @@ of what a step of these decodes takes on this machine now. It prints a table and
     decode_step_seconds     measured first, with nothing but the decodes
     variants                by name: ``settings``, and for each round of ``runs``
 
-        gap_seconds             a summary of the steps from when the long prompt is due to its first token: what readers
-                                of the others wait for a token meanwhile
+        gap_seconds             a summary of the steps with decodes from when the long prompt is due to its first token:
+                                what readers of the others wait for a token meanwhile
         max_gap_seconds, tpot_seconds   the largest of the decoding requests
         ttft_seconds            of the long prompt
         output_tokens_per_s     of all
@@ -97,7 +97,7 @@ def sum_up(recording: Recording) -> LongPromptRun:
     summary = summarise(
         step.seconds
         for step, end in zip(log.steps, log.ends, strict=True)
-        if long.due_at < end.at <= long.first_token_at + CLOCK_SECONDS
+        if step.num_decode_tokens and long.due_at < end.at <= long.first_token_at + CLOCK_SECONDS
     )
     assert summary is not None
     return LongPromptRun(

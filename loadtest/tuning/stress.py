@@ -203,11 +203,14 @@ class Stress:
         return self._engine.report().scheduler.num_preemptions_total
 
     def _ttfts(self, now: float) -> list[float]:
-        """Of requests that were sent into a full batch; those that still wait have waited so long at least. Where
-        outputs are so long that none was sent, of the first ones."""
+        """Of requests that were sent into a full batch; where outputs are so long that none of these has a token, of the
+        first ones. One that waits still counts once it waits longer than all of them did."""
         started_at = self._window.started_at or 0.0
-        waits = [client.wait_seconds(now) for client in self._sent if client.sent_at >= started_at]
-        return waits or [client.wait_seconds(now) for client in self._sent]
+        known = [c.wait_seconds(now) for c in self._sent if c.first_token_at is not None and c.sent_at >= started_at]
+        known = known or [c.wait_seconds(now) for c in self._sent if c.first_token_at is not None]
+        longest = max(known, default=0.0)
+        waiting = [c.wait_seconds(now) for c in self._sent if c.first_token_at is None]
+        return known + [seconds for seconds in waiting if seconds > longest]
 
     def _tpots(self) -> list[float]:
         return [tpot for client in self._sent if (tpot := client.tpot_seconds) is not None]

@@ -45,6 +45,12 @@ def test_gaps_are_those_while_the_long_prompt_is_computed():
     assert run.output_tokens_per_s == pytest.approx(10 / 8.0)
 
 
+def test_steps_with_nobody_who_waits_for_a_token_are_no_gaps():
+    recording = a_recording()
+    recording.steps.steps[4] = replace(recording.steps.steps[4], num_decode_tokens=0, seconds=99.0)
+    assert sum_up(recording).gap_seconds["p99"] == pytest.approx(1.5)
+
+
 def test_predictions_are_compared_with_what_came():
     assert sum_up(a_recording()).prediction_error == pytest.approx((5 * 0.2 + 2 * 0.3 / 1.5) / 7)
     assert sum_up(a_recording(target=False)).prediction_error is None
