@@ -2,7 +2,7 @@
 
 PYTHON  ?= python3
 VENV    ?= .venv
-EXTRAS  ?= local,cluster,dev
+EXTRAS  ?= local,cluster,bench,dev
 # Test processes, each with its own nats-server and models: one per core, at most 4.
 WORKERS ?= auto
 ARGS    ?=
