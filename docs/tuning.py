@@ -115,7 +115,7 @@ def target_table(report: Mapping[str, Any]) -> Iterable[str]:
         runs = variant["runs"]
         base = study["variants"]["default"]["runs"]
         in_steps = (
-            [run["gap_seconds"]["p99"] / step for run in runs],
+            [run["decode_gap_seconds"]["p99"] / step for run in runs if "decode_gap_seconds" in run],
             [run["max_gap_seconds"] / step for run in runs],
             [run[TPOT] / step for run in runs],
         )
@@ -134,7 +134,7 @@ def machine_line(report: Mapping[str, Any]) -> Iterable[str]:
         f"more; load average when it began: {machine['load_average']:.1f}."
     )
     if report["num_rounds"] < LEAST_ROUNDS:
-        yield "So few rounds show directions, not figures: others used the machine meanwhile, and short stresses are noisy."
+        yield "So few rounds show directions, not figures: others used the machine, and short stresses are noisy."
 
 
 TABLES: dict[str, Callable[[Mapping[str, Any]], Iterable[str]]] = {

@@ -7,7 +7,7 @@ of what a step of these decodes takes on this machine now. It prints a table and
     decode_step_seconds     measured first, with nothing but the decodes
     variants                by name: ``settings``, and for each round of ``runs``
 
-        gap_seconds             a summary of the steps with decodes from when the long prompt is due to its first token:
+        decode_gap_seconds      a summary of the steps with decodes from when the long prompt is due to its first token:
                                 what readers of the others wait for a token meanwhile
         max_gap_seconds, tpot_seconds   the largest of the decoding requests
         ttft_seconds            of the long prompt
@@ -51,7 +51,7 @@ CLOCK_SECONDS = 0.005
 @dataclass(frozen=True, slots=True)
 class LongPromptRun:
     max_gap_seconds: float
-    gap_seconds: Mapping[str, float]
+    decode_gap_seconds: Mapping[str, float]
     tpot_seconds: float
     ttft_seconds: float
     output_tokens_per_s: float
@@ -102,7 +102,7 @@ def sum_up(recording: Recording) -> LongPromptRun:
     assert summary is not None
     return LongPromptRun(
         max_gap_seconds=max(gap for line in others for gap in line.gaps),
-        gap_seconds=asdict(summary),
+        decode_gap_seconds=asdict(summary),
         tpot_seconds=max(tpot for line in others if (tpot := line.tpot_seconds) is not None),
         ttft_seconds=long.ttft_seconds,
         output_tokens_per_s=recording.num_output_tokens / recording.duration_seconds,
@@ -130,7 +130,7 @@ def table(report: Mapping[str, Any]) -> Iterator[str]:
         runs = variant["runs"]
         errors = [run["prediction_error"] for run in runs if run["prediction_error"] is not None]
         yield (
-            f"{name:24}{median(run['gap_seconds']['p99'] for run in runs):10.3f}"
+            f"{name:24}{median(run['decode_gap_seconds']['p99'] for run in runs):10.3f}"
             f"{median(run['max_gap_seconds'] for run in runs):10.3f}{median(run['tpot_seconds'] for run in runs):12.4f}"
             f"{median(run['ttft_seconds'] for run in runs):11.2f}"
             f"{median(run['output_tokens_per_s'] for run in runs):10.1f}" + (f"{median(errors):8.0%}" if errors else "")
@@ -146,8 +146,9 @@ def study(num_rounds: int) -> dict[str, Any]:
         runs: dict[str, list[dict[str, Any]]] = {name: [] for name in configs}
         for number in range(1, num_rounds + 1):
             for name, config in configs.items():
-                runs[name].append(asdict(measure(engine, config, requests)))
-                _say(f"round {number} of {num_rounds}: {name}: p99 gap {runs[name][-1]['gap_seconds']['p99']:.3f} s")
+                run = measure(engine, config, requests)
+                runs[name].append(asdict(run))
+                _say(f"round {number} of {num_rounds}: {name}: longest gap {run.max_gap_seconds:.3f} s")
     return {
         "machine": describe_machine(),
         "scenario": SCENARIO,

@@ -203,8 +203,8 @@ class Stress:
         return self._engine.report().scheduler.num_preemptions_total
 
     def _ttfts(self, now: float) -> list[float]:
-        """Of requests that were sent into a full batch; where outputs are so long that none of these has a token, of the
-        first ones. One that waits still counts once it waits longer than all of them did."""
+        """Of requests that were sent into a full batch; where outputs are so long that none of these has a token, of
+        the first ones. One that waits still counts once it waits longer than all of them did."""
         started_at = self._window.started_at or 0.0
         known = [c.wait_seconds(now) for c in self._sent if c.first_token_at is not None and c.sent_at >= started_at]
         known = known or [c.wait_seconds(now) for c in self._sent if c.first_token_at is not None]

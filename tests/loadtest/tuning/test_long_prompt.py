@@ -38,7 +38,7 @@ def a_recording(target: bool = True) -> Recording:
 
 def test_gaps_are_those_while_the_long_prompt_is_computed():
     run = sum_up(a_recording())
-    assert run.gap_seconds["p50"] == pytest.approx(1.5)
+    assert run.decode_gap_seconds["p50"] == pytest.approx(1.5)
     assert run.max_gap_seconds == pytest.approx(1.5)
     assert run.ttft_seconds == pytest.approx(3.0)
     assert run.tpot_seconds == pytest.approx(7.0 / 6)
@@ -48,7 +48,7 @@ def test_gaps_are_those_while_the_long_prompt_is_computed():
 def test_steps_with_nobody_who_waits_for_a_token_are_no_gaps():
     recording = a_recording()
     recording.steps.steps[4] = replace(recording.steps.steps[4], num_decode_tokens=0, seconds=99.0)
-    assert sum_up(recording).gap_seconds["p99"] == pytest.approx(1.5)
+    assert sum_up(recording).decode_gap_seconds["p99"] == pytest.approx(1.5)
 
 
 def test_predictions_are_compared_with_what_came():
@@ -67,7 +67,7 @@ def test_the_scenario_has_one_long_prompt_and_the_budgets_hold_its_decodes():
 
 def test_the_table_has_a_line_for_each_variant():
     run = {
-        "gap_seconds": {"p99": 0.1},
+        "decode_gap_seconds": {"p99": 0.1},
         "max_gap_seconds": 0.2,
         "tpot_seconds": 0.05,
         "ttft_seconds": 3.0,
