@@ -10,6 +10,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from nats.js.api import StreamState
+
 from headway.broker.connection import Connection, connect
 from headway.broker.embedded import EmbeddedNats
 from headway.broker.streams import JOBS, ensure_streams
@@ -90,31 +92,33 @@ class Broker:
 
     def num_jobs(self) -> int:
         """In the stream: neither acknowledged nor deleted."""
-        return self.loop.run(self._num_jobs())
+        return self.loop.run(self._state()).messages
 
     def wait_for_jobs(self, num_jobs: int) -> None:
         """Until so many are left in the stream. Raises `BenchError` if that takes too long."""
-        self.loop.run(self._until(lambda num_now: num_now <= num_jobs))
+        self.loop.run(self._until(lambda state: state.messages <= num_jobs))
 
     async def _publish(self, num_jobs: int) -> None:
-        client, num_before = self.connection.client, await self._num_jobs()
+        client, last = self.connection.client, (await self._state()).last_seq
         for number in range(1, num_jobs + 1):
             job = self.jobs.make()
             await client.publish(f"headway.jobs.{MODEL}.{job.tenant}", job.payload)
             if number % PUBLISH_BATCH == 0:
-                await self._num_jobs()
-        await self._until(lambda num_now: num_now >= num_before + num_jobs)
+                await self._state()
+        await self._until(lambda state: state.last_seq >= last + num_jobs)
 
-    async def _num_jobs(self) -> int:
-        return (await self.connection.js.stream_info(JOBS)).state.messages
+    async def _state(self) -> StreamState:
+        return (await self.connection.js.stream_info(JOBS)).state
 
-    async def _until(self, is_enough: Callable[[int], bool]) -> None:
+    async def _until(self, is_enough: Callable[[StreamState], bool]) -> None:
         try:
             async with asyncio.timeout(SETTLE_SECONDS):
-                while not is_enough(await self._num_jobs()):  # noqa: ASYNC110 (the stream has no event for it)
+                while not is_enough(await self._state()):  # noqa: ASYNC110 (the stream has no event for it)
                     await asyncio.sleep(POLL_SECONDS)
         except TimeoutError:
-            raise BenchError(f"nats-server holds {await self._num_jobs()} jobs, for {SETTLE_SECONDS:g} s now") from None
+            raise BenchError(
+                f"nats-server holds {(await self._state()).messages} jobs, for {SETTLE_SECONDS:g} s now"
+            ) from None
 
 
 def model_status(queue: Child) -> ModelStatus:
