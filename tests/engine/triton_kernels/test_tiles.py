@@ -29,7 +29,11 @@ def test_every_column_is_covered_and_never_twice_as_many(dim):
 @pytest.mark.parametrize("dim", [1, 64, 80, 128, 130, 256])
 def test_every_head_size_has_a_tile_on_any_chip(work, dim):
     assert tile_for(90, work, dim, 16, 2) == tile_for(100, work, 16, dim, 2)
-    assert tile_for(80, work, dim, 16, 2) == tile_for(89, work, dim, dim, 2) == tile_for(120, work, 16, dim, 2)
+    assert tile_for(80, work, dim, 16, 2) == tile_for(86, work, dim, dim, 2) == tile_for(120, work, 16, dim, 2)
+
+
+def test_a_chip_may_have_a_tile_of_its_own():
+    assert tile_for(89, Work.MIXED, 256, 256, 2) == TILES[89, Work.MIXED, 256] != TILES[80, Work.MIXED, 256]
 
 
 @pytest.mark.parametrize("tile", [*TILES.values(), *FLOAT32_TILES.values()], ids=str)

@@ -56,6 +56,8 @@ TILES: dict[tuple[int, Work, int], Tile] = {
     (80, Work.DECODE, 64): Tile(16, 64, 4, 5),
     (80, Work.DECODE, 128): Tile(16, 64, 4, 5),
     (80, Work.DECODE, 256): Tile(16, 32, 4, 5),
+    # 8.0's spills there: the assembler aims at more programs side by side.
+    (89, Work.MIXED, 256): Tile(16, 16, 4, 5),
 }
 """By compute capability × 10, work, and width of the wider of key and value. For 16-bit types."""
 FLOAT32_TILES = {Work.MIXED: Tile(16, 16, 4, 3), Work.DECODE: Tile(16, 16, 8, 3)}
@@ -89,9 +91,11 @@ def next_power_of_two(number: int) -> int:
 
 
 def tile_for(capability: int, work: Work, key_dim: int, value_dim: int, itemsize: int) -> Tile:
-    """``capability`` × 10. The big chips since 9.0 take its tiles, all others those of 8.0, which fit into 99 KiB."""
+    """``capability`` × 10. Of chips without an entry the big ones since 9.0 take its tiles, all others those of 8.0,
+    which fit into 99 KiB."""
     if itemsize > 2:
         return FLOAT32_TILES[work]
     padded = max(Width(key_dim).padded, Width(value_dim).padded)
     width = next(entry for entry in (64, 128, 256) if padded <= entry)
-    return TILES[90 if 90 <= capability < 120 else 80, work, width]
+    own = TILES.get((capability, work, width))
+    return own or TILES[90 if 90 <= capability < 120 else 80, work, width]
