@@ -40,9 +40,10 @@ def command(reports: tuple[Path, ...], html_path: Path) -> None:
 
 
 def _named(reports: Sequence[Path]) -> dict[str, Path]:
-    """As short as they can be told apart."""
-    for name in (lambda path: path.stem, lambda path: path.name, str):
-        named = {name(path): path for path in reports}
-        if len(named) == len(reports):
+    """As short as they can be told apart: by their names, or with so many of their folders as that takes."""
+    paths = [path.absolute() for path in reports]
+    for num_parts in range(max(len(path.parts) for path in paths) + 1):
+        named = {"/".join(path.parts[-num_parts:]) if num_parts else path.stem: path for path in paths}
+        if len(named) == len(paths):
             return named
     raise click.UsageError("the same report twice")
