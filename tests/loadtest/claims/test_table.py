@@ -40,9 +40,15 @@ def test_memory_is_compared_by_the_sequences_that_step_together():
     assert found["sequences in a step, paged ÷ reserved, same KV memory"] == (4.0, 4.0, 4.0)
 
 
-def test_a_long_prompt_is_felt_in_the_longest_gaps():
-    ours, theirs = run(90, inter_token_gap_seconds=p99(0.5)), run(100, inter_token_gap_seconds=p99(2.0))
-    found = rows("long-prompt", report([ours], **{WHOLE_PROMPT: [theirs]}))
+def test_a_long_prompt_is_felt_in_the_longest_gap():
+    rows_of = {"requests": [{"max_gap_seconds": gap} for gap in (0.1, 0.5, None)]}
+    whole = run(100, inter_token_gap_seconds=p99(2.0), requests=[{"max_gap_seconds": 4.0}])
+    ours = run(90, inter_token_gap_seconds=p99(0.5))
+    found = rows(
+        "long-prompt",
+        {**report([ours, ours], **{WHOLE_PROMPT: [run(100, inter_token_gap_seconds=p99(2.0)), whole]}), **rows_of},
+    )
+    assert found["longest gap between tokens, the same, median runs"] == (0.125, 0.125, 0.125)
     assert found["p99 gap between tokens, 4k prompt in chunks ÷ whole"] == (0.25, 0.25, 0.25)
     assert found["output tokens/s, 4k prompt in chunks ÷ whole"] == (0.9, 0.9, 0.9)
 
