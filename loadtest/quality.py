@@ -15,11 +15,10 @@ from torch import Tensor
 
 from headway.core.job import JobKey, SamplingParams
 from headway.engine.engine import Engine
+from headway.engine.forward import DeviceInputs, EagerForward
 from headway.engine.kv_cache import KvCache
 from headway.engine.load import LoadedModel
 from headway.engine.messages import Submit
-from headway.engine.runner import Runner
-from headway.engine.sampling import Sampler
 from headway.engine.step_inputs import StepInputs
 
 ROWS_AT_ONCE = 64
@@ -89,17 +88,20 @@ def predictions(loaded: LoadedModel, passage: Passage) -> Tensor:
     """The logits of every token that counts, by the engine's own way through the model: [rows, vocab_size]."""
     num_tokens = len(passage.token_ids)
     num_pages = -(-num_tokens // PAGE_SIZE)
-    runner = Runner(loaded, KvCache(loaded, num_pages, PAGE_SIZE), Sampler(loaded.vocab_size, loaded.device))
+    forward = EagerForward(loaded, KvCache(loaded, num_pages, PAGE_SIZE))
     places = np.arange(num_tokens)
-    return runner.logits(
-        StepInputs(
-            token_ids=np.array(passage.token_ids, dtype=np.int64),
-            positions=places,
-            slot_mapping=places,
-            page_table=np.arange(num_pages, dtype=np.int32)[None],
-            query_start=np.array([0, num_tokens], dtype=np.int32),
-            context_lens=np.array([num_tokens], dtype=np.int32),
-            sampled_rows=places[passage.num_given - 1 : -1],
+    return forward(
+        DeviceInputs.of(
+            StepInputs(
+                token_ids=np.array(passage.token_ids, dtype=np.int64),
+                positions=places,
+                slot_mapping=places,
+                page_table=np.arange(num_pages, dtype=np.int32)[None],
+                query_start=np.array([0, num_tokens], dtype=np.int32),
+                context_lens=np.array([num_tokens], dtype=np.int32),
+                sampled_rows=places[passage.num_given - 1 : -1],
+            ),
+            loaded.device,
         )
     )
 

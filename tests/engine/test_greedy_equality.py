@@ -32,6 +32,7 @@ from headway.core.scheduler import Scheduler, SchedulerConfig
 from headway.core.sequence import Sequence
 from headway.engine.attention import ATTENTION_NAME
 from headway.engine.config import AutoOrOff, Device, DType, EngineConfig
+from headway.engine.forward import EagerForward
 from headway.engine.kv_cache import KvCache
 from headway.engine.load import LoadedModel, load_model, prepare
 from headway.engine.runner import Runner
@@ -141,7 +142,8 @@ def run_engine(
     cache = KvCache(loaded, num_pages, page_size)
     for pages in (*cache.key_pages, *cache.value_pages):
         pages.fill_(torch.nan)
-    runner = Runner(loaded, cache, Sampler(loaded.vocab_size, loaded.device))
+    sampler = Sampler(loaded.vocab_size, loaded.device)
+    runner = Runner(EagerForward(loaded, cache), sampler, loaded.device, page_size)
     scheduler = Scheduler(config or SchedulerConfig(), PagePool(num_pages, page_size), cache.max_model_len)
     sequences = [make_sequence(number, prompt, loaded, max_tokens) for number, prompt in enumerate(prompts)]
     for sequence in sequences:

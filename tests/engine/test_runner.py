@@ -10,6 +10,7 @@ from headway.core.batch import ScheduledChunk, StepPlan
 from headway.core.job import JobKey, SamplingParams
 from headway.core.sequence import Sequence
 from headway.engine.config import Device, EngineConfig
+from headway.engine.forward import EagerForward
 from headway.engine.kv_cache import KvCache
 from headway.engine.load import load_model
 from headway.engine.runner import Runner
@@ -36,7 +37,8 @@ def sampler() -> WatchedSampler:
 @pytest.fixture
 def runner(tiny_llama: Path, sampler: WatchedSampler) -> Runner:
     loaded = load_model(EngineConfig(model=str(tiny_llama), device=Device.CPU), print)
-    return Runner(loaded, KvCache(loaded, num_pages=8, page_size=4), sampler)
+    cache = KvCache(loaded, num_pages=8, page_size=4)
+    return Runner(EagerForward(loaded, cache), sampler, loaded.device, cache.page_size)
 
 
 def make_chunk(number: int, token_ids: list[int], page_table: list[int], start: int, num_tokens: int) -> ScheduledChunk:

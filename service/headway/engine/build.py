@@ -10,6 +10,7 @@ from headway.core.scheduler import Scheduler
 from headway.core.scheduler_config import SchedulerConfig
 from headway.engine.config import AutoOrOff, EngineConfig
 from headway.engine.engine import Engine
+from headway.engine.forward import EagerForward
 from headway.engine.kv_cache import build_cache
 from headway.engine.load import LoadedModel, Progress, cache_folder, load_model
 from headway.engine.messages import Ready
@@ -51,7 +52,7 @@ def assemble(loaded: LoadedModel, config: EngineConfig, scheduling: SchedulerCon
         ready=ready,
         tokenizer=Tokenizer(loaded.tokenizer, loaded.vocab_size, cache.max_model_len),
         scheduler=_make_scheduler(ready, scheduling),
-        runner=Runner(loaded, cache, sampler),
+        runner=Runner(EagerForward(loaded, cache), sampler, loaded.device, cache.page_size),
         sampler=sampler,
         eos_token_ids=loaded.eos_token_ids,
     )
