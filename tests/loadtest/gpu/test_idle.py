@@ -47,8 +47,8 @@ def test_time_without_a_kernel_is_between_two_steps_or_within_one():
     ran = [
         Kernel(0.0, 1.0, 0),
         Kernel(1.5, 3.0, 0),  # 0.5 within
-        Kernel(5.0, 6.0, 1),  # 2 between
-        Kernel(5.5, 8.0, 1),  # side by side
+        Kernel(5.0, 8.0, 1),  # 2 between
+        Kernel(5.5, 6.0, 1),  # side by side
         Kernel(9.0, 10.0, 2),  # 1 between
         Kernel(12.0, 13.0, 2),  # after the first of the last step: not counted
     ]

@@ -45,6 +45,12 @@ def test_a_sequence_that_ends_is_noticed_and_the_engine_left_idle(bench):
     assert not bench.engine.has_work
 
 
+def test_what_was_not_measured_is_not_computed(bench):
+    with decoding(bench.engine, 3, 10, max_output_len=400):
+        before = bench.engine.report().scheduler.num_busy_slots_total
+    assert bench.engine.report().scheduler.num_busy_slots_total - before <= 2 * 3
+
+
 def test_an_idle_engine_takes_other_work_afterwards(bench):
     with decoding(bench.engine, 2, 10, max_output_len=50):
         pass
