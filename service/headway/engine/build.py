@@ -29,8 +29,15 @@ def build_engine(config: EngineConfig, scheduling: SchedulerConfig, progress: Pr
     return assemble(load_model(config, progress), config, scheduling, progress)
 
 
-def assemble(loaded: LoadedModel, config: EngineConfig, scheduling: SchedulerConfig, progress: Progress) -> Engine:
-    """An engine for a model that is loaded already; it must have a tokenizer."""
+def assemble(
+    loaded: LoadedModel,
+    config: EngineConfig,
+    scheduling: SchedulerConfig,
+    progress: Progress,
+    max_steps_in_flight: int | None = None,
+) -> Engine:
+    """An engine for a model that is loaded already; it must have a tokenizer. ``max_steps_in_flight`` None: whatever
+    suits device and settings."""
     if loaded.tokenizer is None:
         raise SettingError("model", config.model, "it has no tokenizer")
     scheduling = _for_device(scheduling, str(loaded.device))
@@ -55,6 +62,7 @@ def assemble(loaded: LoadedModel, config: EngineConfig, scheduling: SchedulerCon
         runner=Runner(EagerForward(loaded, cache), sampler, loaded.device, cache.page_size),
         sampler=sampler,
         eos_token_ids=loaded.eos_token_ids,
+        max_steps_in_flight=max_steps_in_flight or _max_steps_in_flight(loaded.device, config),
     )
 
 
@@ -72,6 +80,11 @@ def _for_device(scheduling: SchedulerConfig, device: str) -> SchedulerConfig:
 
 def _make_scheduler(ready: Ready, scheduling: SchedulerConfig) -> Scheduler:
     return Scheduler(scheduling, PagePool(ready.num_pages, ready.page_size), ready.max_model_len)
+
+
+def _max_steps_in_flight(device: torch.device, config: EngineConfig) -> int:
+    """A CPU has no time of its own that the host could use."""
+    return 2 if device.type == "cuda" and config.overlap == AutoOrOff.AUTO else 1
 
 
 def _use_kernels(device: torch.device, config: EngineConfig, progress: Progress) -> None:

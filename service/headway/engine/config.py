@@ -81,6 +81,9 @@ class EngineConfig:
     """auto compiles the CPU's kernels (attention, linear layers) on first use (half a minute, kept in the cache folder)
     and does without where there is no C++ compiler; on a GPU it takes Triton's for attention. off always does without,
     with attention several times slower."""
+    overlap: AutoOrOff = AutoOrOff.AUTO
+    """auto plans and launches a GPU's next step while it runs the current one; on a CPU, which both would need, it has
+    no effect. off waits for every step before it plans the next. The answers are the same."""
     cache_folder: str | None = None
     """Where converted and downloaded models and compiled kernels are kept. Default: headway in the user's cache folder,
     and the Hugging Face cache for downloads."""
@@ -99,7 +102,7 @@ class EngineConfig:
         _require(self.page_size >= 1, "page_size", self.page_size, "use 1 or more")
         _require(self.max_model_len is None or self.max_model_len >= 2, "max_model_len", self.max_model_len, "use ≥ 2")
         _require(self.num_threads is None or self.num_threads >= 1, "num_threads", self.num_threads, "use 1 or more")
-        for setting in ("pack_weights", "native_kernels"):
+        for setting in ("pack_weights", "native_kernels", "overlap"):
             value = getattr(self, setting)
             _require(value in set(AutoOrOff), setting, value, f"use {' or '.join(AutoOrOff)}")
         _require(
