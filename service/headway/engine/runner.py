@@ -13,7 +13,8 @@ from torch import Tensor
 
 from headway.core.batch import SampledToken, StepPlan, StepResult
 from headway.core.sequence import Sequence as TokenSequence
-from headway.engine.forward import DeviceInputs, Forward
+from headway.engine.forward import Forward
+from headway.engine.input_buffers import HostInputs, Inputs
 from headway.engine.step_inputs import build_step_inputs
 
 NOT_FINITE = "the model gave no finite logits (NaN or infinity)"
@@ -28,16 +29,24 @@ class TokenSampler(Protocol):
 class Runner:
     """The model over its pages, and a sampler. If a step raises, the sequences and their page tables are as before."""
 
-    def __init__(self, forward: Forward, sampler: TokenSampler, device: torch.device, page_size: int) -> None:
+    def __init__(
+        self,
+        forward: Forward,
+        sampler: TokenSampler,
+        device: torch.device,
+        page_size: int,
+        inputs: Inputs | None = None,
+    ) -> None:
         self._forward = forward
         self._sampler = sampler
         self._device = device
         self._page_size = page_size
+        self._inputs = inputs or HostInputs(device)
 
     def run(self, plan: StepPlan) -> StepResult:
         if not plan.chunks:
             return StepResult({})
-        logits = self._forward(DeviceInputs.of(build_step_inputs(plan, self._page_size), self._device))
+        logits = self._forward(self._inputs.upload(build_step_inputs(plan, self._page_size)))
         sequences = [chunk.sequence for chunk in plan.chunks if chunk.is_sampled]
         if not sequences:
             return StepResult({})
