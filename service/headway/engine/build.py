@@ -10,8 +10,9 @@ from headway.core.scheduler import Scheduler
 from headway.core.scheduler_config import SchedulerConfig
 from headway.engine.config import AutoOrOff, EngineConfig
 from headway.engine.engine import Engine
-from headway.engine.forward import EagerForward
-from headway.engine.kv_cache import build_cache
+from headway.engine.forward_choice import choose_forward, ways_for
+from headway.engine.input_buffers import StepLimits, inputs_for
+from headway.engine.kv_cache import KvCache, build_cache
 from headway.engine.load import LoadedModel, Progress, cache_folder, load_model
 from headway.engine.messages import Ready
 from headway.engine.native.kernels import use_native_kernels
@@ -45,6 +46,9 @@ def assemble(
         _use_kernels(loaded.device, config, progress)
     cache = build_cache(loaded, config, progress)
     sampler = Sampler(loaded.vocab_size, loaded.device)
+    ways = ways_for(loaded.device, config)
+    forward = choose_forward(loaded, cache, ways, scheduling.max_num_seqs, progress)
+    inputs = inputs_for(loaded.device, _step_limits(cache, scheduling))
     ready = Ready(
         num_pages=cache.num_pages,
         page_size=cache.page_size,
@@ -59,7 +63,7 @@ def assemble(
         ready=ready,
         tokenizer=Tokenizer(loaded.tokenizer, loaded.vocab_size, cache.max_model_len),
         scheduler=_make_scheduler(ready, scheduling),
-        runner=Runner(EagerForward(loaded, cache), sampler, loaded.device, cache.page_size),
+        runner=Runner(forward, sampler, loaded.device, cache.page_size, inputs),
         sampler=sampler,
         eos_token_ids=loaded.eos_token_ids,
         max_steps_in_flight=max_steps_in_flight or _max_steps_in_flight(loaded.device, config),
@@ -85,6 +89,11 @@ def _make_scheduler(ready: Ready, scheduling: SchedulerConfig) -> Scheduler:
 def _max_steps_in_flight(device: torch.device, config: EngineConfig) -> int:
     """A CPU has no time of its own that the host could use."""
     return 2 if device.type == "cuda" and config.overlap == AutoOrOff.AUTO else 1
+
+
+def _step_limits(cache: KvCache, scheduling: SchedulerConfig) -> StepLimits:
+    num_columns = -(-cache.max_model_len // cache.page_size)
+    return StepLimits(scheduling.num_step_tokens, scheduling.max_num_seqs, num_columns)
 
 
 def _use_kernels(device: torch.device, config: EngineConfig, progress: Progress) -> None:

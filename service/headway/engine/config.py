@@ -84,9 +84,15 @@ class EngineConfig:
     overlap: AutoOrOff = AutoOrOff.AUTO
     """auto plans and launches a GPU's next step while it runs the current one; on a CPU, which both would need, it has
     no effect. off waits for every step before it plans the next. The answers are the same."""
+    compiled_steps: AutoOrOff = AutoOrOff.AUTO
+    """auto compiles the model for a GPU when it starts (torch.compile; a minute or more, the next time seconds, kept in
+    the cache folder) and does without where that fails. off runs it op by op."""
+    captured_steps: AutoOrOff = AutoOrOff.AUTO
+    """auto captures steps that only decode as CUDA graphs when it starts, one for each of some batch sizes, in at most
+    2 % of the GPU's memory, and does without where that fails. off launches every step op by op."""
     cache_folder: str | None = None
-    """Where converted and downloaded models and compiled kernels are kept. Default: headway in the user's cache folder,
-    and the Hugging Face cache for downloads."""
+    """Where converted and downloaded models are kept, and what was compiled. Default: headway in the user's cache
+    folder, and the Hugging Face cache for downloads."""
     trust_remote_code: bool = False
     """Run Python code that comes with the model. It can do whatever this process can."""
 
@@ -102,7 +108,7 @@ class EngineConfig:
         _require(self.page_size >= 1, "page_size", self.page_size, "use 1 or more")
         _require(self.max_model_len is None or self.max_model_len >= 2, "max_model_len", self.max_model_len, "use ≥ 2")
         _require(self.num_threads is None or self.num_threads >= 1, "num_threads", self.num_threads, "use 1 or more")
-        for setting in ("pack_weights", "native_kernels", "overlap"):
+        for setting in ("pack_weights", "native_kernels", "overlap", "compiled_steps", "captured_steps"):
             value = getattr(self, setting)
             _require(value in set(AutoOrOff), setting, value, f"use {' or '.join(AutoOrOff)}")
         _require(
