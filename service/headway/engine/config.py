@@ -81,6 +81,9 @@ class EngineConfig:
     """auto compiles the CPU's kernels (attention, linear layers) on first use (half a minute, kept in the cache folder)
     and does without where there is no C++ compiler; on a GPU it takes Triton's for attention. off always does without,
     with attention several times slower."""
+    tensor_parallel_size: int = 1
+    """GPUs of this machine to divide the model over, with a process for each; for models that do not fit one. It must
+    divide the model's heads. kv_memory is then that of each GPU."""
     cache_folder: str | None = None
     """Where converted and downloaded models and compiled kernels are kept. Default: headway in the user's cache folder,
     and the Hugging Face cache for downloads."""
@@ -99,6 +102,7 @@ class EngineConfig:
         _require(self.page_size >= 1, "page_size", self.page_size, "use 1 or more")
         _require(self.max_model_len is None or self.max_model_len >= 2, "max_model_len", self.max_model_len, "use ≥ 2")
         _require(self.num_threads is None or self.num_threads >= 1, "num_threads", self.num_threads, "use 1 or more")
+        _require(self.tensor_parallel_size >= 1, "tensor_parallel_size", self.tensor_parallel_size, "use 1 or more")
         for setting in ("pack_weights", "native_kernels"):
             value = getattr(self, setting)
             _require(value in set(AutoOrOff), setting, value, f"use {' or '.join(AutoOrOff)}")
@@ -112,6 +116,10 @@ class EngineConfig:
             for setting in ("pack_weights", "native_kernels"):
                 value = getattr(self, setting)
                 _require(value != AutoOrOff.OFF, setting, value, "int8 weights need it; use auto, or quantization off")
+            size = self.tensor_parallel_size
+            _require(
+                size == 1, "tensor_parallel_size", size, "int8 weights are not divided; use 1, or quantization off"
+            )
         if self.kv_memory is not None:
             parse_memory("kv_memory", self.kv_memory)
 
