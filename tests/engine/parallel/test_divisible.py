@@ -9,7 +9,7 @@ from headway.engine.parallel.divisible import check_divisible
 
 
 def make_llama(num_heads: int, num_kv_heads: int) -> LlamaConfig:
-    return LlamaConfig(num_attention_heads=num_heads, num_key_value_heads=num_kv_heads)
+    return LlamaConfig(hidden_size=8 * num_heads, num_attention_heads=num_heads, num_key_value_heads=num_kv_heads)
 
 
 def refusal(stated: PretrainedConfig, size: int) -> str:
@@ -25,7 +25,7 @@ def refusal(stated: PretrainedConfig, size: int) -> str:
         (make_llama(9, 3), 1),
         (make_llama(9, 3), 3),
         (make_llama(8, 4), 4),
-        (Phi3Config(num_attention_heads=9, num_key_value_heads=3), 2),
+        (Phi3Config(hidden_size=72, num_attention_heads=9, num_key_value_heads=3), 2),
         (GPT2Config(), 1),
     ],
     ids=["one rank", "as many as heads", "several heads each", "every rank has all heads", "no plan and one rank"],
