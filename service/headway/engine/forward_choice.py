@@ -38,8 +38,9 @@ class Ways:
 
 
 def ways_for(device: torch.device, config: EngineConfig) -> Ways:
-    """A CPU has none: its own kernels leave less to compile, and its launches cost nothing."""
-    if device.type != "cuda":
+    """A CPU has none: its own kernels leave less to compile, and its launches cost nothing. Nor has a divided model:
+    collectives between the layers were never compiled or captured anywhere yet."""
+    if device.type != "cuda" or config.tensor_parallel_size > 1:
         return Ways()
     captures = config.captured_steps is AutoOrOff.AUTO and has_gpu_kernel()
     return Ways(

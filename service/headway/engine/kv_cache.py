@@ -25,6 +25,7 @@ from headway.core.errors import SettingError
 from headway.engine.config import EngineConfig
 from headway.engine.load import LoadedModel
 from headway.engine.memory import available_host_bytes
+from headway.engine.parallel.group import smallest_of_ranks
 
 CPU_SHARE = 0.25
 MAX_CPU_BYTES = 4 * 1024**3
@@ -72,7 +73,7 @@ def num_pages_for(loaded: LoadedModel, config: EngineConfig, progress: Callable[
 
 
 def build_cache(loaded: LoadedModel, config: EngineConfig, progress: Callable[[str], None]) -> KvCache:
-    num_pages = num_pages_for(loaded, config, progress)
+    num_pages = smallest_of_ranks(num_pages_for(loaded, config, progress))
     cache = KvCache(loaded, num_pages, config.page_size)
     progress(f"{num_pages} pages of {config.page_size} tokens, {page_bytes(loaded, config.page_size)} bytes each")
     return cache
@@ -84,4 +85,4 @@ def _kv_memory_bytes(loaded: LoadedModel, config: EngineConfig) -> int:
     if loaded.device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(loaded.device)
         return int(free * config.memory_fraction)
-    return min(int(available_host_bytes() * CPU_SHARE), MAX_CPU_BYTES)
+    return min(int(available_host_bytes() * CPU_SHARE), MAX_CPU_BYTES) // config.tensor_parallel_size
