@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import torch
-
 from headway.core.errors import SettingError
 from headway.core.pages import PagePool
 from headway.core.scheduler import Scheduler
 from headway.core.scheduler_config import SchedulerConfig
+from headway.engine.allocation import allocate_pages
 from headway.engine.config import AutoOrOff, EngineConfig
+from headway.engine.deferred_rotary import defer_rotary
+from headway.engine.device_memory import bytes_taken_by_others
 from headway.engine.engine import Engine
 from headway.engine.forward import EagerForward
-from headway.engine.kv_cache import build_cache
 from headway.engine.load import LoadedModel, Progress, cache_folder, load_model
 from headway.engine.messages import Ready
 from headway.engine.native.kernels import use_native_kernels
@@ -26,17 +26,21 @@ CPU_STEP_TOKENS = 512
 
 def build_engine(config: EngineConfig, scheduling: SchedulerConfig, progress: Progress) -> Engine:
     """Load the model and make it ready to serve. Raises ``SettingError``; takes seconds to minutes."""
-    return assemble(load_model(config, progress), config, scheduling, progress)
+    others = bytes_taken_by_others(config)
+    return assemble(load_model(config, progress), config, scheduling, progress, others=others)
 
 
-def assemble(loaded: LoadedModel, config: EngineConfig, scheduling: SchedulerConfig, progress: Progress) -> Engine:
-    """An engine for a model that is loaded already; it must have a tokenizer."""
+def assemble(
+    loaded: LoadedModel, config: EngineConfig, scheduling: SchedulerConfig, progress: Progress, others: int = 0
+) -> Engine:
+    """An engine for a model that is loaded already; it must have a tokenizer. ``others``: bytes of the GPU that were
+    taken before, which do not count as this engine's."""
     if loaded.tokenizer is None:
         raise SettingError("model", config.model, "it has no tokenizer")
     scheduling = _for_device(scheduling, str(loaded.device))
     if config.native_kernels == AutoOrOff.AUTO:
-        _use_kernels(loaded.device, config, progress)
-    cache = build_cache(loaded, config, progress)
+        _use_kernels(loaded, config, progress)
+    cache = allocate_pages(loaded, config, scheduling, others, progress)
     sampler = Sampler(loaded.vocab_size, loaded.device)
     ready = Ready(
         num_pages=cache.num_pages,
@@ -74,8 +78,8 @@ def _make_scheduler(ready: Ready, scheduling: SchedulerConfig) -> Scheduler:
     return Scheduler(scheduling, PagePool(ready.num_pages, ready.page_size), ready.max_model_len)
 
 
-def _use_kernels(device: torch.device, config: EngineConfig, progress: Progress) -> None:
-    if device.type == "cpu":
+def _use_kernels(loaded: LoadedModel, config: EngineConfig, progress: Progress) -> None:
+    if loaded.device.type == "cpu":
         use_native_kernels(cache_folder(config), progress)
-    elif device.type == "cuda":
-        use_triton_kernels(device)
+    elif loaded.device.type == "cuda" and use_triton_kernels(loaded.device):
+        progress(f"{defer_rotary(loaded.model)} layers turn their keys on the way into the pages")

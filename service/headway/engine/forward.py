@@ -61,6 +61,7 @@ class EagerForward:
             page_table=inputs.page_table,
             query_start=inputs.query_start,
             context_lens=inputs.context_lens,
+            scales=self._cache.scales,
         )
         output = self._model(
             input_ids=inputs.token_ids[None],
