@@ -6,9 +6,11 @@ import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+import msgspec
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from headway.core.errors import EngineBroken, EngineError
 from headway.core.job import FinishReason, JobKey, SamplingParams
@@ -25,6 +27,8 @@ from headway.engine.runner import Runner
 MARK = 7
 """The token whose embedding is NaN: so are its keys and values, and the logits behind it."""
 NUM_TOKENS = 12
+NUM_PLACES = 13
+"""In a run at which memory runs out."""
 PROMPT = tuple(range(100, 120))
 LACK = "DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes"
 
@@ -172,6 +176,38 @@ def test_too_little_memory_shrinks_the_step_and_costs_no_job(
     run.all(make_submit("again", tuple(range(400, 500))))
     assert len(run.tokens("again")) == NUM_TOKENS
     assert num_lacks == learnt > 0
+
+
+class FailingAllocator(TorchDispatchMode):
+    """Every operator of torch allocates; the one with this number finds no memory."""
+
+    def __init__(self, failing: int | None = None) -> None:
+        super().__init__()
+        self.num_operators = 0
+        self._failing = failing
+
+    def __torch_dispatch__(self, func: object, types: object, args: tuple = (), kwargs: dict | None = None) -> object:
+        self.num_operators += 1
+        if self.num_operators == self._failing:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return func(*args, **(kwargs or {}))  # type: ignore[operator]
+
+
+def test_memory_may_run_out_anywhere_in_a_step(tiny: LoadedModel) -> None:
+    """In whichever operator of the model or the sampler: every job has its tokens, and pages that are shared from then
+    on hold what they should."""
+    jobs = [healthy(f"job-{number}", number) for number in (0, 1, 3, 4)]
+    again = [msgspec.structs.replace(job, key=JobKey("acme", f"again-{job.key.id}")) for job in jobs]
+    with FailingAllocator() as allocator:
+        alone = Run(make_engine(tiny)).all(*jobs)
+    for number in range(1, allocator.num_operators, allocator.num_operators // NUM_PLACES):
+        run = Run(make_engine(tiny))
+        with FailingAllocator(number):
+            run.all(*jobs)
+        run.all(*again)
+        for job in (*jobs, *again):
+            assert run.failed(job.key.id) is None, number
+            assert run.tokens(job.key.id) == alone.tokens(job.key.id.removeprefix("again-")), number
 
 
 def test_after_a_while_more_is_tried_again(

@@ -41,6 +41,7 @@ def test_memory_is_written_in_bytes_or_with_a_unit(text: str, expected: int) -> 
         ("native_kernels", "on"),
         ("quantization", "int4"),
         ("tensor_parallel_size", 0),
+        ("kv_cache_dtype", "fp4"),
     ],
 )
 def test_a_setting_that_cannot_hold_is_named(setting: str, value: Any) -> None:

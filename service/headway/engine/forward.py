@@ -76,6 +76,7 @@ def run_model(model: PreTrainedModel, cache: KvCache, inputs: DeviceInputs) -> T
         page_table=inputs.page_table,
         query_start=inputs.query_start,
         context_lens=inputs.context_lens,
+        scales=cache.scales,
     )
     output = model(
         input_ids=inputs.token_ids[None],
