@@ -16,6 +16,7 @@ from headway.engine.largest_step import run_largest_step
 from headway.engine.load import LoadedModel
 from headway.engine.page_memory import PageMemory, device_memory, host_memory
 from headway.engine.page_scales import EIGHT_BITS, MIN_CAPABILITY, Scales
+from headway.engine.parallel.group import smallest_of_ranks
 
 Progress = Callable[[str], None]
 
@@ -27,7 +28,7 @@ def allocate_pages(
     scales = page_scales(loaded, config, progress)
     dtype = loaded.dtype if scales is None else EIGHT_BITS
     memory = _page_memory(loaded, config, scheduling, others, progress)
-    num_pages = num_pages_for(loaded, config, memory, progress, dtype)
+    num_pages = smallest_of_ranks(num_pages_for(loaded, config, memory, progress, dtype))
     cache = KvCache(loaded, num_pages, config.page_size, scales)
     bytes_each = page_bytes(loaded, config.page_size, dtype)
     progress(f"{num_pages} pages of {config.page_size} tokens, {bytes_each} bytes each")

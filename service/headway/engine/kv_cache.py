@@ -7,6 +7,9 @@
     ├──┬──┬──┬── … ──┼──┬──┬──┬── … ──┼──┬──── …     one page id names the same place in every layer,
      token slots                                     so a sequence has one page table, not one per layer
 
+The last one is the scratch page. It belongs to nobody, `num_pages` does not count it, and what rows write that only
+fill up a step goes there.
+
 The pages are left as the allocator gives them: nothing reads a slot before it is written, and on a CPU the system
 commits the memory only where pages are used. Which page belongs to whom is not known here (`core.pages`), nor where the
 memory for them comes from (`headway.engine.page_memory`).
