@@ -24,4 +24,4 @@ def trial_chunk(
         arrived_at=0.0,
         page_table=page_table,
     )
-    return ScheduledChunk(sequence, len(token_ids) - num_new, num_new)
+    return ScheduledChunk(sequence, len(token_ids) - num_new, num_new, is_sampled=True)
