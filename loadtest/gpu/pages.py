@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from headway.engine.page_scales import Scales
 from headway.engine.paged_reference import paged_attention_reference
 from headway.engine.triton_kernels.attend import attention_launches
-from headway.engine.triton_kernels.batch import Batch, Scales
+from headway.engine.triton_kernels.batch import Batch
 from headway.engine.triton_kernels.op import chip_of, paged_attention_triton
 from headway.engine.triton_kernels.write import rotate_launch, write_launch
 from loadtest.gpu.bench import Bench
