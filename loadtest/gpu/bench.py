@@ -93,7 +93,7 @@ class Rates:
 
 
 class Bench:
-    """See the module. ``kernels`` is the engine's setting."""
+    """See the module. ``kernels`` is the engine's setting; ``max_steps_in_flight`` None: what suits the device."""
 
     def __init__(
         self,
@@ -102,6 +102,7 @@ class Bench:
         deadline: Deadline,
         num_repeats: int = 20,
         kernels: AutoOrOff = AutoOrOff.AUTO,
+        max_steps_in_flight: int | None = None,
     ) -> None:
         self.device = device
         self.sizes = sizes
@@ -109,6 +110,7 @@ class Bench:
         self.num_repeats = num_repeats
         """Of a kernel's time, whose median counts."""
         self._kernels = kernels
+        self._max_steps_in_flight = max_steps_in_flight
 
     @cached_property
     def rates(self) -> Rates:
@@ -140,7 +142,7 @@ class Bench:
         loaded = prepare(model, build_tokenizer(shape.vocab_size), config, _ignore)
         # Equal prompts would share pages, and less would be read than the floor counts.
         scheduling = SchedulerConfig(max_num_seqs=max_num_seqs, prefix_sharing=PrefixSharing.OFF)
-        engine = assemble(loaded, config, scheduling, _ignore)
+        engine = assemble(loaded, config, scheduling, _ignore, max_steps_in_flight=self._max_steps_in_flight)
         engine.rehearse()
         return engine
 

@@ -102,7 +102,7 @@ def page_items(bench: Bench) -> Sequence[Item]:
 
 
 def measure_pages(bench: Bench) -> Iterator[Finding]:
-    """What the op does not call: rotary positions on the way to the pages, and eight bits."""
+    """The kernels that write pages, by themselves, and how much rounding to eight bits costs."""
     yield Finding(ROTARY, {"error": rotary_error(bench.device)})
     if bench.device.type == "cuda" and torch.cuda.get_device_capability(bench.device) < MIN_EIGHT_BIT_CAPABILITY:
         note = "the compute capability is below {}.{}".format(*MIN_EIGHT_BIT_CAPABILITY)

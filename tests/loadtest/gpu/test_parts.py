@@ -33,12 +33,12 @@ def test_every_part_has_a_name_on_the_command_line_and_items_with_names_of_their
         assert len(set(names)) == len(names) > 0
 
 
-def test_prompts_are_compared_with_products(bench):
-    short, long = run(bench, prefill.PART)
+def test_prompts_are_compared_with_products(any_bench):
+    short, long = run(any_bench, prefill.PART)
     assert {short.verdict, long.verdict} == {Verdict.MEASURED}
     assert short.figures["prompt_tokens_per_s"] > 0
     flops = short.figures["model_flops_per_s"] / short.figures["prompt_tokens_per_s"]
-    assert flops == pytest.approx(bench.sizes.model.prefill_flops(32) / 32)
+    assert flops == pytest.approx(any_bench.sizes.model.prefill_flops(32) / 32)
 
 
 def test_transformers_answers_the_same_requests(bench):
@@ -58,8 +58,8 @@ def test_requests_are_of_the_sizes_that_were_asked_for(bench):
     assert peer.draw_requests(bench.sizes) == requests
 
 
-def test_the_engine_gives_its_models_tokens(bench):
-    (check,) = run(bench, tokens.PART)
+def test_the_engine_gives_its_models_tokens(any_bench):
+    (check,) = run(any_bench, tokens.PART)
     assert check.verdict is Verdict.PASSED, check
     assert check.figures["num_tokens"] > 100
 
