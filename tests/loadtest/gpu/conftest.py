@@ -67,11 +67,11 @@ def tiny_sizes():
 @pytest.fixture(scope="session")
 def make_bench(tiny_sizes) -> Callable[..., object]:
     """``make_bench(seconds=600, max_steps_in_flight=1, **sizes)``"""
-    from loadtest.gpu.bench import Bench
+    from loadtest.gpu.bench import Bench, BenchSettings
 
     def make(seconds: float = 600.0, max_steps_in_flight: int = 1, **sizes: object) -> Bench:
-        deadline = Deadline(seconds)
-        return Bench(CPU, replace(tiny_sizes, **sizes), deadline, 2, AutoOrOff.OFF, max_steps_in_flight)
+        settings = BenchSettings(CPU, replace(tiny_sizes, **sizes), 2, AutoOrOff.OFF, max_steps_in_flight)
+        return Bench(settings, Deadline(seconds))
 
     return make
 
