@@ -114,6 +114,7 @@ def measured_table(report: Report) -> Iterable[str]:
     else:
         machine = report["machine"]
         yield f"{machine['gpu']}, torch {machine['torch']}, Triton {machine['triton']}; {report['seconds']:.0f} s."
+        yield from (f"Engine: {stage}." for stage in machine.get("engine", ()))
     yield ""
     yield "| part | what | aim | found | |"
     yield "|---|---|---|---|---|"
