@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig
 
-from headway.engine import attention
+from headway.engine import attention, build
 from headway.engine.attention import ATTENTION_NAME
 from headway.engine.config import Device, DType, EngineConfig
 from headway.engine.load import LoadedModel, cache_folder, load_model, prepare
@@ -39,6 +39,12 @@ def attention_kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
         monkeypatch.setattr(attention, "paged_attention", paged_attention_reference)
     elif not use_native_kernels(cache_folder(EngineConfig()), print):
         pytest.skip("there is no compiler")
+
+
+@pytest.fixture(params=[1, 2], ids=["plain", "overlapped"])
+def both_loops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test runs once with one step in flight and once with two, as on a GPU."""
+    monkeypatch.setattr(build, "_max_steps_in_flight", lambda device, config: request.param)
 
 
 @pytest.fixture(scope="session")
