@@ -63,9 +63,8 @@ def test_tokens_that_are_on_their_way_go_into_the_next_step_and_no_others(device
     tokens = LastTokens()
     tokens.keep(torch.tensor([50, -1, 52], device=device), [0, 1, 2])
     token_ids = torch.tensor([0, 5, 6, 0, 9], device=device)
-    tokens.feed(
-        token_ids, plan_of((third, 5, 1), (make_sequence(3, SamplingParams()), 0, 2), (second, 4, 1), (first, 2, 1))
-    )
+    newcomer = make_sequence(3, SamplingParams())
+    tokens.feed(token_ids, plan_of((third, 5, 1), (newcomer, 0, 2), (second, 4, 1), (first, 2, 1)))
     if device == "cpu":
         assert token_ids.tolist() == [52, 5, 6, 0, 9]  # a row that said nothing goes on from some token
 
