@@ -4,6 +4,7 @@ folder), a tiny random one in a folder, and one with the default's tokenizer."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from headway.engine.load import LoadedModel, cache_folder, load_model, prepare
 from headway.engine.native.build import BuildFailedError, find_library
 from headway.engine.native.kernels import NativeKernels, load_native, use_native_kernels
 from headway.engine.paged_reference import paged_attention_reference
+from headway.engine.tokenizer import Tokenizer
 from tests.tiny_llama import save_tiny_llama
 
 
@@ -45,6 +47,15 @@ def attention_kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
 def both_loops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """The test runs once with one step in flight and once with two, as on a GPU."""
     monkeypatch.setattr(build, "_max_steps_in_flight", lambda device, config: request.param)
+
+
+@pytest.fixture(scope="module")
+def many_engines() -> Iterator[None]:
+    """Engines cost little to build: they share a tokenizer. Attention is the op in plain torch."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attention, "paged_attention", paged_attention_reference)
+        patch.setattr(build, "Tokenizer", cache(Tokenizer))
+        yield
 
 
 @pytest.fixture(scope="session")
