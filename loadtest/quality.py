@@ -1,29 +1,52 @@
-"""How far a model with smaller weights is from the model as it is, token by token over the same passages.
+"""How far a model with smaller weights, or smaller keys and values, is from the model as it is, token by token.
 
 Both read the same tokens at every position (teacher forcing), so one difference does not make all that follows differ.
+
+`python -m loadtest.quality` compares pages of eight bits (kv_cache_dtype: fp8) with the model's own; what int8 weights
+cost is `loadtest.quantization`'s to say. It reads texts in pieces of 512 tokens, the workload's prompts, and the first
+tokens of what the model says to those prompts, greedily. The JSON is one object: model, dtype, the texts as SHA-256 by
+path, and by kind of text ``num_predictions``, ``perplexity`` (``auto`` and ``fp8``), ``agreement`` (the share of
+positions where both pick the same token), ``divergence`` (mean Kullback-Leibler, nats).
 """
 
 from __future__ import annotations
 
+import argparse
+import hashlib
+import json
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from headway.core.errors import HeadwayError
 from headway.core.job import JobKey, SamplingParams
+from headway.core.scheduler_config import SchedulerConfig
+from headway.engine.allocation import page_scales
+from headway.engine.build import assemble
+from headway.engine.config import DType, EngineConfig, KvCacheDType
 from headway.engine.engine import Engine
 from headway.engine.forward import DeviceInputs, EagerForward
 from headway.engine.kv_cache import KvCache
-from headway.engine.load import LoadedModel
+from headway.engine.load import LoadedModel, load_model
 from headway.engine.messages import Submit
+from headway.engine.page_scales import Scales
 from headway.engine.step_inputs import StepInputs
+from loadtest.workloads.requests import load_workload
 
 ROWS_AT_ONCE = 64
 """Of logits in float32, many megabytes each for a large vocabulary."""
 PAGE_SIZE = 16
+DEFAULT_TEXT = Path(__file__).parents[1] / "docs" / "guarantees.md"
+PIECE = 512
+ANSWER = 32
+"""Tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,21 +97,24 @@ class Quality:
         self.divergence_sum += float((plain.exp() * (plain - ours)).sum())
 
 
-def measure_quality(plain: LoadedModel, ours: LoadedModel, passages: Iterable[Passage]) -> Quality:
+def measure_quality(
+    plain: LoadedModel, ours: LoadedModel, passages: Iterable[Passage], scales: Sequence[Scales] | None = None
+) -> Quality:
+    """With ``scales`` our model's pages are of eight bits."""
     quality = Quality()
     for passage in passages:
         next_token_ids = torch.tensor(passage.token_ids[passage.num_given :])
-        rows = [predictions(loaded, passage) for loaded in (plain, ours)]
+        rows = [predictions(plain, passage), predictions(ours, passage, scales)]
         for some in zip(*(tensor.split(ROWS_AT_ONCE) for tensor in (*rows, next_token_ids)), strict=True):
             quality.add(*some)
     return quality
 
 
-def predictions(loaded: LoadedModel, passage: Passage) -> Tensor:
+def predictions(loaded: LoadedModel, passage: Passage, scales: Sequence[Scales] | None = None) -> Tensor:
     """The logits of every token that counts, by the engine's own way through the model: [rows, vocab_size]."""
     num_tokens = len(passage.token_ids)
     num_pages = -(-num_tokens // PAGE_SIZE)
-    forward = EagerForward(loaded, KvCache(loaded, num_pages, PAGE_SIZE))
+    forward = EagerForward(loaded, KvCache(loaded, num_pages, PAGE_SIZE, scales))
     places = np.arange(num_tokens)
     return forward(
         DeviceInputs.of(
@@ -122,3 +148,78 @@ def greedy_answers(engine: Engine, prompts: Sequence[Sequence[int]], num_tokens:
         for output in engine.step(0.0).outputs:
             answers[int(output.key.id)] += output.token_ids
     return [Passage((*prompt, *answer), len(prompt)) for prompt, answer in zip(prompts, answers, strict=True)]
+
+
+def passages_of(engine: Engine, tokenizer: Any, texts: Iterable[Path]) -> dict[str, list[Passage]]:
+    """By kind: what ``engine``'s model is asked to read."""
+    prompts = [request.prompt_token_ids for request in load_workload()]
+    return {
+        "text": [piece for text in texts for piece in windows(tokenizer.encode(text.read_text()), PIECE)],
+        "prompts": [Passage(prompt) for prompt in prompts],
+        "answers": greedy_answers(engine, prompts, ANSWER),
+    }
+
+
+def compare_pages(config: EngineConfig, texts: Sequence[Path]) -> dict[str, Any]:
+    """The report. Raises ``HeadwayError``."""
+    loaded = load_model(config, _say)
+    scales = page_scales(loaded, replace(config, kv_cache_dtype=KvCacheDType.FP8), _say)
+    passages = passages_of(assemble(loaded, config, SchedulerConfig(), _say), loaded.tokenizer, texts)
+    report: dict[str, Any] = {
+        "model": config.model,
+        "dtype": str(loaded.dtype).removeprefix("torch."),
+        "texts": {str(text): hashlib.sha256(text.read_bytes()).hexdigest() for text in texts},
+        "quality": {},
+    }
+    for name, some in passages.items():
+        _say(f"reading the {name}")
+        quality = measure_quality(loaded, loaded, some, scales)
+        report["quality"][name] = {
+            "num_predictions": quality.num_predictions,
+            "perplexity": {KvCacheDType.AUTO: quality.plain_perplexity, KvCacheDType.FP8: quality.perplexity},
+            "agreement": quality.agreement,
+            "divergence": quality.divergence,
+        }
+    return report
+
+
+def report_text(report: Mapping[str, Any]) -> str:
+    lines = [f"{'':10}{'tokens':>8}{'ppl auto':>10}{'fp8':>10}{'ratio':>9}{'agreement':>12}{'divergence':>12}"]
+    for name, of_name in report["quality"].items():
+        plain, ours = of_name["perplexity"].values()
+        lines.append(
+            f"{name:10}{of_name['num_predictions']:8}{plain:10.3f}{ours:10.3f}{ours / plain:9.4f}"
+            f"{of_name['agreement']:12.2%}{of_name['divergence']:12.5f}"
+        )
+    return "\n".join(lines)
+
+
+def _say(stage: str) -> None:
+    print(stage, file=sys.stderr, flush=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default=EngineConfig().model, help="as for headway worker")
+    parser.add_argument("--dtype", type=DType, default=DType.AUTO, help="of the model")
+    parser.add_argument("--text", type=Path, nargs="+", default=[DEFAULT_TEXT], help="files in plain text")
+    parser.add_argument("--threads", type=int, default=None, help="default: torch's own choice")
+    parser.add_argument("--cache-folder", default=None)
+    parser.add_argument("--json", type=Path, default=None, help="where to write the report")
+    options = parser.parse_args(arguments)
+    config = EngineConfig(
+        model=options.model, dtype=options.dtype, num_threads=options.threads, cache_folder=options.cache_folder
+    )
+    try:
+        report = compare_pages(config, options.text)
+    except HeadwayError as error:
+        _say(str(error))
+        return 2
+    if options.json is not None:
+        options.json.write_text(json.dumps(report, indent=1) + "\n")
+    print(report_text(report))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -45,9 +45,6 @@ if TYPE_CHECKING:
     from loadtest.quality import Quality
 
 DEFAULT_TEXT = Path(__file__).parents[1] / "docs" / "guarantees.md"
-PIECE = 512
-ANSWER = 32
-"""Tokens."""
 PROMPT = 64
 STEPS = 40
 """Of decodes that are timed: after a prompt of that length, so many output tokens per sequence."""
@@ -76,18 +73,10 @@ def measure(config: EngineConfig, texts: Sequence[Path], sizes: Sequence[int]) -
 def _qualities(
     models: Mapping[Quantization, LoadedModel], plain_engine: Engine, texts: Sequence[Path]
 ) -> dict[str, dict[str, Any]]:
-    from loadtest.quality import Passage, greedy_answers, measure_quality, windows
+    from loadtest.quality import measure_quality, passages_of
 
-    tokenizer = models[Quantization.OFF].tokenizer
-    assert tokenizer is not None, "an engine was assembled from it"
-    prompts = [request.prompt_token_ids for request in load_workload()]
-    passages = {
-        "text": [piece for text in texts for piece in windows(tokenizer.encode(text.read_text()), PIECE)],
-        "prompts": [Passage(prompt) for prompt in prompts],
-        "answers": greedy_answers(plain_engine, prompts, ANSWER),
-    }
     qualities = {}
-    for name, some in passages.items():
+    for name, some in passages_of(plain_engine, models[Quantization.OFF].tokenizer, texts).items():
         _say(f"reading the {name}")
         qualities[name] = _as_json(measure_quality(models[Quantization.OFF], models[Quantization.INT8], some))
     return qualities

@@ -6,11 +6,13 @@ import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+import msgspec
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from headway.core.errors import EngineError
+from headway.core.errors import EngineBroken, EngineError
 from headway.core.job import FinishReason, JobKey, SamplingParams
 from headway.core.scheduler_config import SchedulerConfig
 from headway.engine import attention, careful_runner
@@ -27,6 +29,8 @@ pytestmark = pytest.mark.usefixtures("both_loops")
 MARK = 7
 """The token whose embedding is NaN: so are its keys and values, and the logits behind it."""
 NUM_TOKENS = 12
+NUM_PLACES = 13
+"""In a run at which memory runs out."""
 PROMPT = tuple(range(100, 120))
 LACK = "DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes"
 
@@ -176,6 +180,38 @@ def test_too_little_memory_shrinks_the_step_and_costs_no_job(
     assert num_lacks == learnt > 0
 
 
+class FailingAllocator(TorchDispatchMode):
+    """Every operator of torch allocates; the one with this number finds no memory."""
+
+    def __init__(self, failing: int | None = None) -> None:
+        super().__init__()
+        self.num_operators = 0
+        self._failing = failing
+
+    def __torch_dispatch__(self, func: object, types: object, args: tuple = (), kwargs: dict | None = None) -> object:
+        self.num_operators += 1
+        if self.num_operators == self._failing:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return func(*args, **(kwargs or {}))  # type: ignore[operator]
+
+
+def test_memory_may_run_out_anywhere_in_a_step(tiny: LoadedModel) -> None:
+    """In whichever operator of the model or the sampler: every job has its tokens, and pages that are shared from then
+    on hold what they should."""
+    jobs = [healthy(f"job-{number}", number) for number in (0, 1, 3, 4)]
+    again = [msgspec.structs.replace(job, key=JobKey("acme", f"again-{job.key.id}")) for job in jobs]
+    with FailingAllocator() as allocator:
+        alone = Run(make_engine(tiny)).all(*jobs)
+    for number in range(1, allocator.num_operators, allocator.num_operators // NUM_PLACES):
+        run = Run(make_engine(tiny))
+        with FailingAllocator(number):
+            run.all(*jobs)
+        run.all(*again)
+        for job in (*jobs, *again):
+            assert run.failed(job.key.id) is None, number
+            assert run.tokens(job.key.id) == alone.tokens(job.key.id.removeprefix("again-")), number
+
+
 def test_after_a_while_more_is_tried_again(
     tiny: LoadedModel, before_attention: UseKernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -282,3 +318,17 @@ def test_a_model_without_a_finite_number_fails_its_rehearsal(tiny: LoadedModel) 
         model.get_input_embeddings().weight.fill_(torch.nan)
     with pytest.raises(EngineError, match="no finite logits"):
         make_engine(replace(tiny, model=model)).rehearse()
+
+
+def test_what_must_not_be_tried_again_is_not(tiny: LoadedModel, before_attention: UseKernel) -> None:
+    numbers_of_tokens: list[int] = []
+
+    def break_down(query: Tensor, key: Tensor) -> None:
+        numbers_of_tokens.append(len(query))
+        raise EngineBroken("the ranks have lost each other")
+
+    engine = make_engine(tiny)
+    before_attention(break_down)
+    with pytest.raises(EngineBroken, match="lost each other"):
+        Run(engine).all(*(make_submit(f"job-{number}") for number in range(4)))
+    assert numbers_of_tokens == [4 * len(PROMPT)]

@@ -12,7 +12,7 @@ from headway.engine.build import build_engine
 from headway.engine.config import Device, DType, EngineConfig
 from headway.engine.load import LoadedModel, cache_folder, load_model
 from headway.engine.native.kernels import use_native_kernels
-from loadtest import quantization
+from loadtest import quality, quantization
 from loadtest.quality import Passage, Quality, greedy_answers, measure_quality, predictions, windows
 
 PASSAGE = Passage(tuple(range(3, 40)))
@@ -68,7 +68,8 @@ def test_the_command_reports_quality_size_and_times(
 ) -> None:
     if not use_native_kernels(cache_folder(EngineConfig()), print):
         pytest.skip("there is no compiler")
-    monkeypatch.setattr(quantization, "load_workload", lambda: [quantization.Request((3, 4, 5), 4, 0.0)])
+    for module in (quality, quantization):
+        monkeypatch.setattr(module, "load_workload", lambda: [quantization.Request((3, 4, 5), 4, 0.0)])
     monkeypatch.setattr(quantization, "child_environment", lambda config: {})
     text, out = tmp_path / "text", tmp_path / "out.json"
     text.write_text(" ".join(f"w{number % 64}" for number in range(150)))
@@ -80,3 +81,26 @@ def test_the_command_reports_quality_size_and_times(
     assert all(0.5 < quality["agreement"] <= 1 for quality in report["quality"].values())
     assert set(report["decode_step_seconds"]) == {"1", "2"}
     assert "agreement" in capsys.readouterr().out
+
+
+def test_pages_of_eight_bits_are_a_little_worse_than_the_model_s_own(
+    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(quality, "load_workload", lambda: [quantization.Request((3, 4, 5), 4, 0.0)])
+    text, out = tmp_path / "text", tmp_path / "out.json"
+    text.write_text(" ".join(f"w{number * 7 % 64}" for number in range(150)))
+    options = ["--model", str(tiny_model), "--dtype", "float32", "--text", str(text), "--json", str(out)]
+    assert quality.main(options) == 0
+    report = json.loads(out.read_text())
+    assert report["dtype"] == "float32"
+    assert set(report["quality"]) == {"text", "prompts", "answers"}
+    assert report["quality"]["text"]["num_predictions"] > 40
+    for of_kind in report["quality"].values():
+        assert 0 < of_kind["divergence"] < 0.05
+        assert of_kind["perplexity"]["auto"] != of_kind["perplexity"]["fp8"]
+    assert "divergence" in capsys.readouterr().out
+
+
+def test_float64_has_no_pages_of_eight_bits(tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert quality.main(["--model", str(tiny_model), "--dtype", "float64"]) == 2
+    assert "kv_cache_dtype" in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
     headway::paged_attention(query, key, value, key_pages!, value_pages!, slot_mapping, page_table,
                              query_start, context_lens, scale, sliding_window, softcap, sinks) -> output
+    headway::paged_attention.extended(…, sinks, key_scales, value_scales, cos, sin) -> output
 
     query         [T, Hq, D]    the new tokens of all B sequences, end to end
     key, value    [T, Hkv, D]   written to the pages first; the value may have a width of its own
@@ -16,6 +17,12 @@ Query head h reads key/value head h // (Hq / Hkv). A token sees itself and what 
 last ``sliding_window`` tokens if that is not 0; ``softcap`` (0: off) and ``sinks`` ([Hq], optional) as in
 `headway.engine.paged_reference`, which is the implementation for every device that has no kernel of its own.
 A kernel for one device is registered with `register_kernel`; torch's dispatcher then prefers it there.
+
+The second overload takes what a kernel need not know, so that one that does not leaves it to the reference:
+
+    key_scales, value_scales [Hkv] float32      the pages hold eight bits (`headway.engine.page_scales`)
+    cos, sin      [T, R]        query and key come without rotary positions: their first R columns, column i with column
+                                i + R / 2, are turned first (Su et al., RoFormer, 2021), in float32, rounded once
 
 transformers calls whatever is registered under the model's attention name with [1, heads, T, D] tensors and every
 keyword given to the model's forward. So the batch travels as the keyword ``paged``, and no state is global.
@@ -32,29 +39,38 @@ from torch import Tensor, nn
 from transformers import AttentionInterface
 
 from headway.core.errors import EngineError
+from headway.engine.page_scales import Scales
 from headway.engine.paged_reference import paged_attention_reference
 
 OP = "headway::paged_attention"
+EXTENDED_OP = "headway::paged_attention.extended"
 ATTENTION_NAME = "headway_paged"
 """The ``attn_implementation`` of every model that Headway loads."""
 
-torch.library.define(
-    OP,
-    "(Tensor query, Tensor key, Tensor value, Tensor(a!) key_pages, Tensor(b!) value_pages, Tensor slot_mapping, "
+_PARAMETERS = (
+    "Tensor query, Tensor key, Tensor value, Tensor(a!) key_pages, Tensor(b!) value_pages, Tensor slot_mapping, "
     "Tensor page_table, Tensor query_start, Tensor context_lens, float scale, int sliding_window=0, "
-    "float softcap=0.0, Tensor? sinks=None) -> Tensor",
+    "float softcap=0.0, Tensor? sinks=None"
 )
-torch.library.impl(OP, "CompositeExplicitAutograd")(paged_attention_reference)
+_EXTENSION = "Tensor? key_scales=None, Tensor? value_scales=None, Tensor? cos=None, Tensor? sin=None"
+torch.library.define(OP, f"({_PARAMETERS}) -> Tensor")
+torch.library.define(EXTENDED_OP, f"({_PARAMETERS}, {_EXTENSION}) -> Tensor")
 
 
-@torch.library.register_fake(OP)
 def _paged_attention_shape(query: Tensor, key: Tensor, value: Tensor, *_: object, **__: object) -> Tensor:
     return query.new_empty((*query.shape[:2], value.shape[2]))
 
 
-def register_kernel(device_type: str, kernel: Callable[..., Tensor]) -> None:
-    """Use ``kernel``, with the op's signature, for tensors on ``device_type`` ("cpu" or "cuda")."""
-    torch.library.impl(OP, device_type)(kernel)
+for _overload in (OP, EXTENDED_OP):
+    torch.library.impl(_overload, "CompositeExplicitAutograd")(paged_attention_reference)
+    torch.library.register_fake(_overload)(_paged_attention_shape)
+
+
+def register_kernel(device_type: str, kernel: Callable[..., Tensor], is_extended: bool = False) -> None:
+    """Use ``kernel``, with the op's signature, for tensors on ``device_type`` ("cpu" or "cuda"); with ``is_extended``
+    for what the second overload adds, too."""
+    for overload in (OP, EXTENDED_OP) if is_extended else (OP,):
+        torch.library.impl(overload, device_type)(kernel)
 
 
 def paged_attention(
@@ -71,23 +87,20 @@ def paged_attention(
     sliding_window: int = 0,
     softcap: float = 0.0,
     sinks: Tensor | None = None,
+    key_scales: Tensor | None = None,
+    value_scales: Tensor | None = None,
+    cos: Tensor | None = None,
+    sin: Tensor | None = None,
 ) -> Tensor:
     """The op, with the module's shapes."""
-    output: Tensor = torch.ops.headway.paged_attention(
-        query,
-        key,
-        value,
-        key_pages,
-        value_pages,
-        slot_mapping,
-        page_table,
-        query_start,
-        context_lens,
-        scale,
-        sliding_window,
-        softcap,
-        sinks,
-    )
+    batch = (key_pages, value_pages, slot_mapping, page_table, query_start, context_lens)
+    plain = (query, key, value, *batch, scale, sliding_window, softcap, sinks)
+    op = torch.ops.headway.paged_attention
+    output: Tensor
+    if key_scales is None and cos is None:
+        output = op.default(*plain)
+    else:
+        output = op.extended(*plain, key_scales, value_scales, cos, sin)
     return output
 
 
@@ -103,6 +116,9 @@ class LayerCall:
     sliding_window: int
     softcap: float
     sinks: Tensor | None
+    cos: Tensor | None = None
+    """[T, R], with ``sin``: query and key are not turned yet."""
+    sin: Tensor | None = None
 
 
 class Paged(Protocol):
@@ -122,8 +138,11 @@ class PagedBatch:
     page_table: Tensor
     query_start: Tensor
     context_lens: Tensor
+    scales: Sequence[Scales] | None = None
+    """By layer, for pages of eight bits."""
 
     def attend(self, call: LayerCall) -> Tensor:
+        scales = None if self.scales is None else self.scales[call.layer]
         return paged_attention(
             call.query,
             call.key,
@@ -138,6 +157,10 @@ class PagedBatch:
             call.sliding_window,
             call.softcap,
             call.sinks,
+            key_scales=None if scales is None else scales.key,
+            value_scales=None if scales is None else scales.value,
+            cos=call.cos,
+            sin=call.sin,
         )
 
 

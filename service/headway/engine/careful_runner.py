@@ -28,7 +28,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from headway.core.batch import SampledToken, ScheduledChunk, StepPlan, StepResult
-from headway.core.errors import EngineError, HeadwayError
+from headway.core.errors import EngineBroken, EngineError, HeadwayError
 from headway.core.job import JobKey, SamplingParams
 from headway.core.sequence import Sequence, SequenceStatus
 from headway.engine.runner import PendingStep, Runner
@@ -167,6 +167,8 @@ class CarefulRunner:
         """None: computed. The exception is gone when this returns, and with it what its frames held of the memory."""
         try:
             result = self._runner.run(StepPlan(0, tuple(chunks)))
+        except EngineBroken:
+            raise
         except Exception as exc:
             logger.warning("a step of %d sequences failed", len(chunks), exc_info=True)
             fault = _Fault(_describe(exc), _is_lack_of_memory(exc))

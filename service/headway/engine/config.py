@@ -48,6 +48,13 @@ class Quantization(StrEnum):
     INT8 = "int8"
 
 
+class KvCacheDType(StrEnum):
+    """How exactly keys and values are kept."""
+
+    AUTO = "auto"
+    FP8 = "fp8"
+
+
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
     """Raises ``SettingError`` for a value that can hold for no model."""
@@ -62,9 +69,15 @@ class EngineConfig:
     """auto keeps the checkpoint's own type, except that a CPU without bfloat16 instructions uses float32."""
     kv_memory: str | None = None
     """Memory for keys and values, in bytes or like 2GiB. Default: a quarter of the free memory, 4 GiB at the most, on a
-    CPU; memory_fraction of what is free after loading on a GPU."""
-    memory_fraction: float = 0.8
-    """Share of the GPU memory that is free after loading to use for keys and values; the rest is for activations."""
+    CPU; on a GPU what memory_fraction leaves."""
+    memory_fraction: float = 0.9
+    """Share of the GPU's total memory that this engine may take, for weights, keys and values, and whatever a step
+    needs. The largest step is measured at the start; what remains after it, less a margin of some per cent, holds keys
+    and values. Two engines on one GPU take 0.45 each."""
+    kv_cache_dtype: KvCacheDType = KvCacheDType.AUTO
+    """auto keeps keys and values in the model's type. fp8 keeps them in one byte each (float8 e4m3, scaled by head to
+    what is measured at the start): twice as many tokens in the same memory, for answers that differ from the model's
+    own now and then. It needs a GPU of compute capability 8.9; a CPU computes it in plain torch, slowly."""
     page_size: int = 16
     """Tokens per page of keys and values. Smaller wastes less at the end of a sequence and shares more."""
     max_model_len: int | None = None
@@ -84,9 +97,18 @@ class EngineConfig:
     overlap: AutoOrOff = AutoOrOff.AUTO
     """auto plans and launches a GPU's next step while it runs the current one; on a CPU, which both would need, it has
     no effect. off waits for every step before it plans the next. The answers are the same."""
+    compiled_steps: AutoOrOff = AutoOrOff.AUTO
+    """auto compiles the model for a GPU when it starts (torch.compile; a minute or more, the next time seconds, kept in
+    the cache folder) and does without where that fails. off runs it op by op."""
+    captured_steps: AutoOrOff = AutoOrOff.AUTO
+    """auto captures steps that only decode as CUDA graphs when it starts, one for each of some batch sizes, in at most
+    2 % of the GPU's memory, and does without where that fails. off launches every step op by op."""
+    tensor_parallel_size: int = 1
+    """GPUs of this machine to divide the model over, with a process for each; for models that do not fit one. It must
+    divide the model's heads. kv_memory is then that of each GPU."""
     cache_folder: str | None = None
-    """Where converted and downloaded models and compiled kernels are kept. Default: headway in the user's cache folder,
-    and the Hugging Face cache for downloads."""
+    """Where converted and downloaded models are kept, and what was compiled. Default: headway in the user's cache
+    folder, and the Hugging Face cache for downloads."""
     trust_remote_code: bool = False
     """Run Python code that comes with the model. It can do whatever this process can."""
 
@@ -99,10 +121,23 @@ class EngineConfig:
         _require(
             0 < self.memory_fraction <= 1, "memory_fraction", self.memory_fraction, "use more than 0 and at most 1"
         )
+        _require(
+            self.kv_cache_dtype in set(KvCacheDType),
+            "kv_cache_dtype",
+            self.kv_cache_dtype,
+            f"use {' or '.join(KvCacheDType)}",
+        )
+        _require(
+            self.kv_cache_dtype != KvCacheDType.FP8 or self.dtype != DType.FLOAT64,
+            "kv_cache_dtype",
+            self.kv_cache_dtype,
+            "keys and values in float64 are there to be exact; set it to auto, or dtype to another",
+        )
         _require(self.page_size >= 1, "page_size", self.page_size, "use 1 or more")
         _require(self.max_model_len is None or self.max_model_len >= 2, "max_model_len", self.max_model_len, "use ≥ 2")
         _require(self.num_threads is None or self.num_threads >= 1, "num_threads", self.num_threads, "use 1 or more")
-        for setting in ("pack_weights", "native_kernels", "overlap"):
+        _require(self.tensor_parallel_size >= 1, "tensor_parallel_size", self.tensor_parallel_size, "use 1 or more")
+        for setting in ("pack_weights", "native_kernels", "overlap", "compiled_steps", "captured_steps"):
             value = getattr(self, setting)
             _require(value in set(AutoOrOff), setting, value, f"use {' or '.join(AutoOrOff)}")
         _require(
@@ -115,6 +150,10 @@ class EngineConfig:
             for setting in ("pack_weights", "native_kernels"):
                 value = getattr(self, setting)
                 _require(value != AutoOrOff.OFF, setting, value, "int8 weights need it; use auto, or quantization off")
+            size = self.tensor_parallel_size
+            _require(
+                size == 1, "tensor_parallel_size", size, "int8 weights are not divided; use 1, or quantization off"
+            )
         if self.kv_memory is not None:
             parse_memory("kv_memory", self.kv_memory)
 

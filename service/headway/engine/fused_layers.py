@@ -52,15 +52,18 @@ class GatedMlp(nn.Module):
 
 class FusedRotary:
     """Stands in a source file of transformers for its ``apply_rotary_pos_emb(query, key, cos, sin)``: heads
-    [B, heads, T, width] and positions [B, T, width] to turned heads. It computes one sequence in inference on a CPU and
-    leaves everything else, for whoever else uses that file in this process, to the function that it replaced."""
+    [B, heads, T, width] and positions [B, T, width] to turned heads. It computes one sequence in inference on a CPU,
+    hands back heads that come without positions (`headway.engine.deferred_rotary`), and leaves everything else, for
+    whoever else uses that file in this process, to the function that it replaced."""
 
     def __init__(self, original: Callable[..., tuple[Tensor, Tensor]]) -> None:
         self.original = original
 
     def __call__(
-        self, query: Tensor, key: Tensor, cos: Tensor, sin: Tensor, *rest: Any, **keywords: Any
+        self, query: Tensor, key: Tensor, cos: Tensor | None, sin: Tensor | None, *rest: Any, **keywords: Any
     ) -> tuple[Tensor, Tensor]:
+        if cos is None or sin is None:
+            return query, key
         if rest or keywords or not self._suits(query, cos) or key.dtype != query.dtype:
             return self.original(query, key, cos, sin, *rest, **keywords)
         query, key = torch.ops.headway.rotary(query, key, cos, sin)

@@ -58,7 +58,7 @@ def fuse(model: nn.Module, dtype: torch.dtype, forward: Callable[[], object]) ->
     gates = [(call.place, gate) for call in calls if (gate := _fused_gate(call, calls, dtype))]
     if not _put([*norms, *gates], forward):
         return Fusion()
-    return Fusion(len(norms), len(gates), sum(_fuse_rotary(source, dtype) for source in _sources(model)))
+    return Fusion(len(norms), len(gates), sum(fuse_rotary(source, dtype) for source in _sources(model)))
 
 
 def _put(new: list[tuple[Place, nn.Module]], forward: Callable[[], object]) -> bool:
@@ -79,10 +79,10 @@ def _fused_norm(call: ObservedCall, dtype: torch.dtype) -> FusedNorm | None:
     weights = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
     if len(weights) != 1 or weights[0].shape != call.input.shape[-1:] or call.output.shape != call.input.shape:
         return None
-    probe = _probe(*weights[0].shape)
+    probe = trial_numbers(*weights[0].shape)
     epsilons = {value for value in vars(module).values() if isinstance(value, float) and 0 < value < MAX_EPSILON}
     for epsilon, weight in product(epsilons, (weights[0].float(), 1 + weights[0].float())):
-        if _agrees(module(probe), rms_norm_reference(probe, weight, epsilon, False), SAME_FORMULA):
+        if agrees(module(probe), rms_norm_reference(probe, weight, epsilon, False), SAME_FORMULA):
             return _nearest_norm(module, weight, epsilon, probe.to(dtype))
     return None
 
@@ -105,9 +105,9 @@ def _fused_gate(call: ObservedCall, calls: list[ObservedCall], dtype: torch.dtyp
     if name is None:
         return None
     fused = GatedMlp(gates[0].module, gates[1].module if len(gates) > 1 else None, downs[0].module, name)
-    probe = _probe(*call.input.shape[-1:]).to(dtype)
+    probe = trial_numbers(*call.input.shape[-1:]).to(dtype)
     try:
-        return fused if _agrees(call.module(probe), fused(probe), SAME_LAYER) else None
+        return fused if agrees(call.module(probe), fused(probe), SAME_LAYER) else None
     except RuntimeError:  # shapes that do not fit: no gate after all
         return None
 
@@ -118,7 +118,7 @@ def _activation_name(module: nn.Module) -> str | None:
     probe = torch.linspace(-12, 12, 4001)
     ones = torch.ones_like(probe)
     for number, name in enumerate(ACTIVATIONS):
-        if _agrees(module(probe), gated_reference(probe, ones, number), SAME_FORMULA):
+        if agrees(module(probe), gated_reference(probe, ones, number), SAME_FORMULA):
             return name
     return None
 
@@ -129,32 +129,33 @@ def _sources(model: nn.Module) -> Iterator[ModuleType]:
     return (sys.modules[name] for name in sorted(names) if hasattr(sys.modules[name], ROTARY))
 
 
-def _fuse_rotary(source: ModuleType, dtype: torch.dtype) -> bool:
-    original = getattr(source, ROTARY)
+def fuse_rotary(source: ModuleType, dtype: torch.dtype) -> bool:
+    """Whether the file's rotary function is replaced; it was, or is now if it computes the formula."""
+    original = getattr(source, ROTARY, None)
     if isinstance(original, FusedRotary):
         return True
     query, key, cos, sin = (
-        _probe(*shape).to(dtype) for shape in ((1, 4, 3, 16), (1, 2, 3, 16), (1, 3, 16), (1, 3, 16))
+        trial_numbers(*shape).to(dtype) for shape in ((1, 4, 3, 16), (1, 2, 3, 16), (1, 3, 16), (1, 3, 16))
     )
     try:
         theirs = original(query, key, cos, sin)
-    except (RuntimeError, TypeError):  # another function of the same name
+    except (RuntimeError, TypeError):  # another function of the same name, or none
         return False
     ours = [heads.transpose(1, 2) for heads in rotary_reference(query, key, cos, sin)]
-    if not all(_agrees(one, other, SAME_FORMULA) for one, other in zip(theirs, ours, strict=True)):
+    if not all(agrees(one, other, SAME_FORMULA) for one, other in zip(theirs, ours, strict=True)):
         return False
     setattr(source, ROTARY, FusedRotary(original))
     return True
 
 
-def _probe(*shape: int) -> Tensor:
+def trial_numbers(*shape: int) -> Tensor:
     """Numbers of all sizes that activations have; five rows unless the shape says more."""
     generator = torch.Generator().manual_seed(0)
     shape = shape if len(shape) > 1 else (1, 5, *shape)
     return torch.randn(shape, generator=generator) * torch.rand(shape, generator=generator).exp2().pow(4)
 
 
-def _agrees(one: Tensor, other: Tensor, tolerance: float) -> bool:
+def agrees(one: Tensor, other: Tensor, tolerance: float) -> bool:
     if one.shape != other.shape or one.dtype != other.dtype:
         return False
     difference = (one.double() - other.double()).abs().max()

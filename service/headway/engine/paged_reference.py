@@ -7,6 +7,8 @@ one length padded to the longest of them; the others one by one. The price is th
 lengths: a kernel of one's own reads pages in place.
 
 Only slots that a query may see are ever read. What lies in the others (NaN, another sequence) cannot leak.
+
+Pages of eight bits are read as what they stand for, in float32, and so is everything computed of them.
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
+
+from headway.engine.page_scales import EIGHT_BITS, Scales, from_eight_bits, to_eight_bits
 
 _NUM_CPU_ROWS = 16
 """Decodes that are padded to one length on a CPU: so few that most of it is no padding and their keys and values stay
@@ -50,23 +54,34 @@ class PagedKeysValues:
 
     key_pages: Tensor
     value_pages: Tensor
+    scales: Scales | None = None
 
     def write(self, key: Tensor, value: Tensor, slot_mapping: Tensor) -> None:
-        self.key_pages.flatten(0, 1).index_copy_(0, slot_mapping, key)
-        self.value_pages.flatten(0, 1).index_copy_(0, slot_mapping, value)
+        if self.scales is not None:
+            key, value = to_eight_bits(key, self.scales.key), to_eight_bits(value, self.scales.value)
+        for pages, new in ((self.key_pages, key), (self.value_pages, value)):
+            _copyable(pages).flatten(0, 1).index_copy_(0, slot_mapping, _copyable(new))
 
     def read(self, page_tables: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
         """The keys and values at ``positions`` [B, L] of the sequences of ``page_tables`` [B, …], as [B, Hkv, L, D]."""
         page_size = self.key_pages.shape[1]
         pages = page_tables.long().gather(1, positions // page_size)
         slots = pages * page_size + positions % page_size
-        return self._gather(self.key_pages, slots), self._gather(self.value_pages, slots)
+        keys, values = self._gather(self.key_pages, slots), self._gather(self.value_pages, slots)
+        if self.scales is not None:
+            keys, values = from_eight_bits(keys, self.scales.key), from_eight_bits(values, self.scales.value)
+        return keys.transpose(1, 2), values.transpose(1, 2)
 
     @staticmethod
     def _gather(pages: Tensor, slots: Tensor) -> Tensor:
         # Rows in two dimensions: index_select then copies whole rows, several times faster than indexing.
-        rows = pages.flatten(0, 1).flatten(1).index_select(0, slots.flatten())
-        return rows.view(*slots.shape, *pages.shape[2:]).transpose(1, 2)
+        rows = _copyable(pages).flatten(0, 1).flatten(1).index_select(0, slots.flatten())
+        return rows.view(pages.dtype).view(*slots.shape, *pages.shape[2:])
+
+
+def _copyable(tensor: Tensor) -> Tensor:
+    """The same memory: torch moves numbers of eight bits by index only if they are integers."""
+    return tensor.view(torch.uint8) if tensor.dtype == EIGHT_BITS else tensor
 
 
 def paged_attention_reference(
@@ -83,10 +98,20 @@ def paged_attention_reference(
     sliding_window: int = 0,
     softcap: float = 0.0,
     sinks: Tensor | None = None,
+    key_scales: Tensor | None = None,
+    value_scales: Tensor | None = None,
+    cos: Tensor | None = None,
+    sin: Tensor | None = None,
 ) -> Tensor:
     """See `headway.engine.attention` for shapes and meaning."""
     rule = AttentionRule(scale, sliding_window, softcap, sinks)
-    pages = PagedKeysValues(key_pages, value_pages)
+    scales = None if key_scales is None or value_scales is None else Scales(key_scales, value_scales)
+    pages = PagedKeysValues(key_pages, value_pages, scales)
+    dtype = query.dtype
+    if cos is not None and sin is not None:
+        query, key = rotate(query, cos, sin), rotate(key, cos, sin)
+    if scales is not None:
+        query = query.to(_wide(dtype))
     pages.write(key, value, slot_mapping)
     output = query.new_empty((*query.shape[:2], value.shape[2]))
     query_lens = query_start.diff()
@@ -98,7 +123,20 @@ def paged_attention_reference(
         start, end = query_start[index : index + 2].tolist()
         length = int(context_lens[index])
         output[start:end] = _attend_chunk(query[start:end], pages, page_table[index : index + 1], length, rule)
-    return output
+    return output.to(dtype)
+
+
+def rotate(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """``heads`` [T, H, D] with their first R columns turned by ``cos`` and ``sin`` [T, R]."""
+    wide, num_columns = heads.to(_wide(heads.dtype)), cos.shape[-1]
+    turning, rest = wide[..., :num_columns], wide[..., num_columns:]
+    low, high = turning.chunk(2, dim=-1)
+    turned = turning * cos[:, None] + torch.cat((-high, low), dim=-1) * sin[:, None]
+    return torch.cat((turned, rest), dim=-1).to(heads.dtype)
+
+
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    return torch.promote_types(dtype, torch.float32)
 
 
 def _of_like_length(decodes: Tensor, context_lens: Tensor) -> tuple[Tensor, ...]:
@@ -150,7 +188,7 @@ def _attend(
     """query [B, H, N, D], keys and values [B, H, L, D], ``visible`` broadcasts to [B, H, N, L], ``sinks`` to [H, N]."""
     if not rule.softcap and sinks is None:
         return scaled_dot_product_attention(query, keys, values, attn_mask=visible, scale=rule.scale)
-    wide = torch.promote_types(query.dtype, torch.float32)
+    wide = _wide(query.dtype)
     scores = query.to(wide) @ keys.to(wide).transpose(-1, -2) * rule.scale
     if rule.softcap:
         scores = rule.softcap * torch.tanh(scores / rule.softcap)

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from headway.core.batch import SampledToken, StepPlan, StepResult
-from headway.engine.forward import DeviceInputs, Forward
+from headway.engine.forward import Forward
+from headway.engine.input_buffers import HostInputs, Inputs
 from headway.engine.last_tokens import LastTokens
 from headway.engine.sampled_rows import SampledRow, SampledTokens, sampled_rows
 from headway.engine.step_inputs import build_step_inputs
@@ -59,11 +60,19 @@ class Runner:
     It remembers the tokens of the step before, for one that is launched before the host knows them.
     """
 
-    def __init__(self, forward: Forward, sampler: TokenSampler, device: torch.device, page_size: int) -> None:
+    def __init__(
+        self,
+        forward: Forward,
+        sampler: TokenSampler,
+        device: torch.device,
+        page_size: int,
+        inputs: Inputs | None = None,
+    ) -> None:
         self._forward = forward
         self._sampler = sampler
         self._device = device
         self._page_size = page_size
+        self._inputs = inputs or HostInputs(device)
         self._last_tokens = LastTokens()
 
     def launch(self, plan: StepPlan) -> PendingStep:
@@ -72,7 +81,7 @@ class Runner:
         numbers = [row.sequence.number for row in rows]
         if not plan.chunks:
             return PendingStep(numbers, self._no_tokens())
-        inputs = DeviceInputs.of(build_step_inputs(plan, self._page_size), self._device)
+        inputs = self._inputs.upload(build_step_inputs(plan, self._page_size))
         self._last_tokens.feed(inputs.token_ids, plan)
         logits = self._forward(inputs)
         tokens = self._sampler.launch(logits, rows) if rows else self._no_tokens()

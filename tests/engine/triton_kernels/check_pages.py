@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from headway.engine.page_scales import Scales
 from headway.engine.triton_kernels.attend import attention_launches, mixed_launch
-from headway.engine.triton_kernels.batch import Batch, Scales
+from headway.engine.triton_kernels.batch import Batch
 from headway.engine.triton_kernels.write import rotate_launch, write_launch
 from tests.engine.test_attention import Batch as Example
 from tests.engine.test_attention import Layer, dense_attention, make_batch

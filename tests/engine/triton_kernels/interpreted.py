@@ -6,7 +6,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from headway.engine.triton_kernels.batch import Batch, Scales
+from headway.engine.page_scales import Scales
+from headway.engine.triton_kernels.batch import Batch
 from headway.engine.triton_kernels.launch import Chip
 from headway.engine.triton_kernels.op import run
 from tests.engine.test_attention import Batch as Example

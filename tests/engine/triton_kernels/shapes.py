@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from headway.engine.triton_kernels.batch import Batch, Scales
+from headway.engine.page_scales import Scales
+from headway.engine.triton_kernels.batch import Batch
 
 
 def unreal(*shape: int, dtype: torch.dtype = torch.int32) -> Tensor:

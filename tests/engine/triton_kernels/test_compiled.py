@@ -5,6 +5,7 @@ the most common ones (`make test-kernels`)."""
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
@@ -66,8 +67,10 @@ def cases() -> Iterator[Case]:
         for kernel in ("mixed", "decode"):
             yield Case(kernel, capability)
             yield Case(kernel, capability, {"dim": 64})
-        for kernel in ("combine", "write"):
+        for kernel in ("combine", "write", "rotate"):
             yield Case(kernel, capability)
+    for kernel in ("mixed", "decode", "write", "rotate"):
+        yield Case(kernel, 90, {"page_dtype": FP8})
     if ALL:
         yield from further_cases()
 
@@ -90,7 +93,6 @@ def further_cases() -> Iterator[Case]:
                 yield Case(kernel, capability, {"num_kv_heads": num_kv_heads})
             for page_size in (32, 64, 128):
                 yield Case(kernel, capability, {"page_size": page_size})
-        yield Case("rotate", capability)
         yield Case("write", capability, {"dim": 80, "num_kv_heads": 32})
         yield Case("combine", capability, {"dim": 256})
     for capability in (89, 90):
@@ -133,6 +135,13 @@ def test_attention_multiplies_with_matrix_instructions_and_copies_ahead(case: Ca
 def test_no_product_runs_on_while_its_registers_may_be_overwritten(case: Case) -> None:
     """Triton does not prevent it (https://github.com/triton-lang/triton/issues/9433), so nothing may be pending."""
     assert compiled(case).num_pending_products == 0
+
+
+@pytest.mark.parametrize("kernel", ["write", "rotate"])
+def test_a_nan_is_not_rounded_to_a_number(kernel: str) -> None:
+    """The plain minimum and maximum of a NaN are the other number. (The interpreter has no NaN of eight bits.)"""
+    ptx = compiled(Case(kernel, 90, {"page_dtype": FP8})).ptx
+    assert set(re.findall(r"\b(?:min|max)\.(\S*)f32", ptx)) == {"NaN."}
 
 
 def test_a_kernel_that_spills_is_noticed() -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -17,11 +18,13 @@ GPU = torch.device("cuda", 0)
 
 
 @pytest.fixture
-def registered(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, object]]:
+def registered(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
     """What would have been registered."""
     kernels._warn.cache_clear()
-    calls: list[tuple[str, object]] = []
-    monkeypatch.setattr(kernels.attention, "register_kernel", lambda *call: calls.append(call))
+    calls: list[tuple[object, ...]] = []
+    monkeypatch.setattr(
+        kernels.attention, "register_kernel", lambda *call, is_extended: calls.append((*call, is_extended))
+    )
     return calls
 
 
@@ -32,14 +35,17 @@ def capability(monkeypatch: pytest.MonkeyPatch, number: tuple[int, int]) -> None
 def test_they_serve_cuda_tensors(monkeypatch, registered):
     capability(monkeypatch, (9, 0))
     assert kernels.use_triton_kernels(GPU)
-    assert registered == [("cuda", op.paged_attention_triton)]
+    assert registered == [("cuda", op.paged_attention_triton, True)]
 
 
-def test_an_engine_on_a_gpu_asks_for_them(monkeypatch):
-    asked = []
-    monkeypatch.setattr(build, "use_triton_kernels", asked.append)
-    build._use_kernels(GPU, EngineConfig(), print)
+@pytest.mark.parametrize("has_kernels", [True, False])
+def test_an_engine_on_a_gpu_asks_for_them_and_then_leaves_them_its_rotary_positions(monkeypatch, has_kernels):
+    asked, deferred = [], []
+    monkeypatch.setattr(build, "use_triton_kernels", lambda device: asked.append(device) or has_kernels)
+    monkeypatch.setattr(build, "defer_rotary", deferred.append)
+    build._use_kernels(SimpleNamespace(device=GPU, model="the model"), EngineConfig(), print)
     assert asked == [GPU]
+    assert deferred == ["the model"] * has_kernels
 
 
 def test_an_old_gpu_keeps_the_reference_with_a_warning(monkeypatch, registered, caplog):
@@ -96,5 +102,5 @@ def test_the_op_runs_the_kernels_for_its_device(monkeypatch):
     monkeypatch.setattr(op, "chip_of", lambda device: Chip(90, 132))
     example = make_batch(Layer(), [(1, 20)], torch.float16, "cpu")
     output = op.paged_attention_triton(**example.arguments)
-    assert ran[0][-1] == Chip(90, 132)
-    assert ran[0][-2] is output
+    assert ran[0][4] is output
+    assert ran[0][5:] == (Chip(90, 132), None, None)

@@ -6,14 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-
-@dataclass(frozen=True, slots=True)
-class Scales:
-    """[Hkv] float32 each: what a number in a page of eight bits is to be multiplied with, by head. Needs compute
-    capability 8.9: older chips do not convert float8 e4m3."""
-
-    key: Tensor
-    value: Tensor
+from headway.engine.page_scales import Scales
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +24,7 @@ class Batch:
     softcap: float = 0.0
     sinks: Tensor | None = None
     scales: Scales | None = None
+    """Of pages of eight bits. Needs compute capability 8.9: older chips do not convert float8 e4m3."""
 
     @property
     def num_sequences(self) -> int:

@@ -29,7 +29,7 @@ def use_triton_kernels(device: torch.device) -> bool:
     except ImportError as exc:
         _warn(f"triton cannot be imported: {exc}")
         return False
-    attention.register_kernel("cuda", paged_attention_triton)
+    attention.register_kernel("cuda", paged_attention_triton, is_extended=True)
     return True
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from headway.engine.triton_kernels.batch import Scales
+from headway.engine.page_scales import Scales
 from headway.engine.triton_kernels.device.rotate import rotate_and_write
 from headway.engine.triton_kernels.device.write import write_pages
 from headway.engine.triton_kernels.launch import Launch, strides

@@ -11,8 +11,10 @@ import triton.language as tl
 @triton.jit
 def round_to_e4m3(x):
     """The nearest number of float8 e4m3 (ties to even), still as float32, at most ±448. Rounded here, because the
-    conversion of an exact number is the same wherever it runs."""
-    x = tl.minimum(tl.maximum(x, -448.0), 448.0)
+    conversion of an exact number is the same wherever it runs. NaN stays NaN: a sequence that has lost its mind must
+    not look sound again because its past was rounded."""
+    NAN: tl.constexpr = tl.PropagateNan.ALL
+    x = tl.minimum(tl.maximum(x, -448.0, propagate_nan=NAN), 448.0, propagate_nan=NAN)
     # Three bits below the leading one; below 2^-6 numbers are 2^-9 apart.
     exponent = tl.maximum((x.to(tl.int32, bitcast=True) >> 23) & 0xFF, 127 - 6)
     step = ((exponent - 3) << 23).to(tl.float32, bitcast=True)
