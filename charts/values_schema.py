@@ -21,10 +21,10 @@ QUEUE_GROUPS = ("queue", "broker", "lease", "lease_terms", "election", "roles", 
 WORKER_GROUPS = ("engine", "scheduler", "broker", "lease", "roles", "telemetry")
 # fmt: off
 OWN_NAMES = frozenset({
-    "model", "served_model", "device", "cache_folder", "models", "worker_name", "drain_seconds", "metrics_listen",
-    "health_listen", "lease_listen", "lease_address", "lease_advertised_address", "lease_ca_file",
-    "lease_cert_file", "lease_key_file", "lease_server_name", "lease_insecure", "nats_url", "nats_user",
-    "nats_password", "nats_credentials_file", "nats_nkey_file", "nats_tls_ca_file", "nats_tls_cert_file",
+    "model", "served_model", "device", "tensor_parallel_size", "cache_folder", "models", "worker_name",
+    "drain_seconds", "metrics_listen", "health_listen", "lease_listen", "lease_address", "lease_advertised_address",
+    "lease_ca_file", "lease_cert_file", "lease_key_file", "lease_server_name", "lease_insecure", "nats_url",
+    "nats_user", "nats_password", "nats_credentials_file", "nats_nkey_file", "nats_tls_ca_file", "nats_tls_cert_file",
     "nats_tls_key_file", "election", "election_lease_name", "namespace", "pod_name", "pod_ip", "deletion_costs",
     "external_metrics_listen", "external_metrics_service", "external_metrics_cert_file",
     "external_metrics_key_file", "external_metrics_secret", "keda_listen", "keda_cert_file", "keda_key_file",

@@ -28,6 +28,10 @@ def save_tiny_llama(folder: Path) -> Path:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         AutoModelForCausalLM.from_config(LlamaConfig(**FIELDS, dtype="float32")).save_pretrained(folder)
+    save_tokenizer(folder)
+    return folder
+
+
+def save_tokenizer(folder: Path) -> None:
     words = models.WordLevel({f"w{i}": i for i in range(VOCAB_SIZE)}, unk_token="w0")
     PreTrainedTokenizerFast(tokenizer_object=Tokenizer(words), eos_token="w2").save_pretrained(folder)
-    return folder

@@ -84,7 +84,7 @@ QUEUE = Row(
             "Wait until granted",
             Unit.SECONDS,
             quantiles("headway_queue_seconds"),
-            "From a job's arrival to its grant.",
+            "From a job's arrival, or its return from a worker, to its grant.",
         ),
         Panel(
             "Oldest waiting job",
@@ -113,7 +113,7 @@ QUEUE = Row(
             "From demand to grant",
             Unit.SECONDS,
             quantiles("headway_grant_seconds"),
-            "From when both a job and a worker that asks are there. Long: the leader is busy.",
+            "From when both a waiting job and a worker that asks are there. Long: the leader is busy.",
         ),
         Panel(
             "Epoch of the leader",

@@ -47,10 +47,11 @@ POLICIES = Study(
     peers=("nats+policy=sjf", "nats+policy=weighted-fair"),
 )
 PATH = Study("path", 2.5, ("--target", "nats", "--runs", "5"), ("engine",))
+# More of each, as other numbers of slots and eight-bit weights, is in `make bench-engine`.
 PEERS = (
     Study("vllm-burst", 3.0, (), ("vllm",)),
-    Study("llamacpp-burst", 5.0, (), ("llamacpp:16", "llamacpp:q8_0:16")),
-    Study("transformers-burst", 3.5, (), ("transformers", "transformers:static:8")),
+    Study("llamacpp-burst", 3.0, (), ("llamacpp:16",)),
+    Study("transformers-burst", 4.5, (), ("transformers",)),
 )
 CLAIM_STUDIES = (
     Study("schedules", 1.5, module="loadtest.claims.schedules"),

@@ -51,6 +51,7 @@ MATRIX: dict[str, dict[str, Any]] = {
     | {"tls": {"mode": "secret", "queueSecret": "q", "workerSecret": "w", "kedaSecret": "k"}},
     "prometheus-adapter": scaled("prometheus-adapter", metric="headway_outstanding_jobs"),
     "several models": {"nats": NATS, "models": OTHER_MODELS},
+    "a model over several GPUs": {"nats": NATS, "models": [{"name": "large", "model": "m", "gpus": 8}]},
     "no model": {"nats": NATS, "models": [], "queue": {"extraModels": ["elsewhere"]}},
     "monitoring": {
         "nats": NATS,

@@ -75,6 +75,20 @@ def test_a_gpu_is_asked_for_and_must_be_there(render):
     assert not [key for item in on_cpu.of("Deployment") for key in container(item)["resources"]["limits"] if "/" in key]
 
 
+def test_several_gpus_share_one_model_and_some_memory(render):
+    rendered = render(models=[{"name": "a", "model": "m", "gpus": 4}])
+    (item,) = [item for item in rendered.of("Deployment") if container(item)["name"] == "worker"]
+    assert container(item)["resources"]["limits"]["nvidia.com/gpu"] == "4"
+    assert rendered.settings("headway-worker-a")["engine"]["tensor_parallel_size"] == 4
+    (shared,) = [mount["name"] for mount in container(item)["volumeMounts"] if mount["mountPath"] == "/dev/shm"]
+    (volume,) = [volume for volume in item["spec"]["template"]["spec"]["volumes"] if volume["name"] == shared]
+    assert volume["emptyDir"]["medium"] == "Memory"
+    for gpus in (0, 1):
+        alone = render(models=[{"name": "a", "model": "m", "gpus": gpus}])
+        assert "tensor_parallel_size" not in alone.settings("headway-worker-a")["engine"]
+        assert not [pod for _, pod in alone.pods() for volume in pod["volumes"] if volume["name"] == "shm"]
+
+
 def test_only_workers_with_a_gpu_take_the_image_with_cuda(render):
     def images(**values):
         return [pod["containers"][0]["image"] for _, pod in render(**values).pods()]

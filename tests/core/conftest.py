@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import zlib
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -26,10 +27,11 @@ def next_token(token_ids: Iterable[int]) -> int:
 
 @dataclass
 class FakeEngine:
-    """Runs steps on virtual time: ``now`` is the number of the step.
+    """Runs steps on virtual time: ``now`` is the number of steps that were begun.
 
     Its KV memory holds, in the slot of each token, that token and a hash of all tokens before it: as real keys and
-    values do, it depends on the whole prefix. A step reads the memory through the page tables, as attention would.
+    values do, it depends on the whole prefix. A step reads the memory through the page tables, as attention would, and
+    samples when it is launched; the scheduler hears of it later if there are more steps in flight than one.
     """
 
     config: SchedulerConfig = field(default_factory=SchedulerConfig)
@@ -38,6 +40,7 @@ class FakeEngine:
     max_model_len: int = 200_000
     checks_memory: bool = True
     """Off: faster, for prompts of many thousands of tokens."""
+    max_steps_in_flight: int = 1
     choose: Callable[[Sequence], int] = lambda sequence: next_token(sequence.token_ids)
 
     def __post_init__(self) -> None:
@@ -48,10 +51,16 @@ class FakeEngine:
         self.sequences: list[Sequence] = []
         self.plans: list[StepPlan] = []
         self.outcomes: list[StepOutcome] = []
+        self.now = 0.0
+        self.wasted: Counter[int] = Counter()
+        """Rows of each sequence that were computed after its end."""
+        self._flights: deque[tuple[StepPlan, StepResult]] = deque()
+        self._pending: dict[int, deque[int]] = {}
+        """By sequence, the tokens that only the device knows."""
 
     @property
-    def now(self) -> float:
-        return float(len(self.plans))
+    def has_work(self) -> bool:
+        return bool(self._flights) or self.scheduler.has_work
 
     def add(
         self, prompt: int | list[int], max_tokens: int = 10, output: Iterable[int] = (), **options: Any
@@ -76,23 +85,46 @@ class FakeEngine:
         return sequence
 
     def step(self) -> StepPlan:
+        """Launch until as many steps are in flight as may be, and end the oldest. Returns the newest plan."""
+        plan = self.launch()
+        while plan.chunks and len(self._flights) < self.max_steps_in_flight:
+            plan = self.launch()
+        self.now += 1.0
+        self.finish()
+        return plan
+
+    def launch(self) -> StepPlan:
         plan = self.scheduler.schedule(self.now)
         self.plans.append(plan)
-        sampled = {}
         if self.checks_memory:
             for chunk in plan.chunks:
                 self._write(chunk)
             for chunk in plan.chunks:
                 self._read(chunk)
+        sampled = {}
         for chunk in plan.chunks:
             if chunk.is_sampled:
-                sampled[chunk.sequence.number] = SampledToken(self.choose(chunk.sequence))
-        self.outcomes.append(self.scheduler.update(plan, StepResult(sampled), self.now))
+                token = self.choose(replace(chunk.sequence, token_ids=self._token_ids(chunk)))
+                self._pending.setdefault(chunk.sequence.number, deque()).append(token)
+                sampled[chunk.sequence.number] = SampledToken(token)
+        if plan.chunks:
+            self._flights.append((plan, StepResult(sampled)))
         return plan
+
+    def finish(self) -> None:
+        """End the oldest step in flight, if there is one."""
+        if not self._flights:
+            return
+        plan, result = self._flights.popleft()
+        for chunk in plan.chunks:
+            self.wasted[chunk.sequence.number] += chunk.sequence.status is SequenceStatus.FINISHED
+        for number in result.sampled:
+            self._pending[number].popleft()
+        self.outcomes.append(self.scheduler.update(plan, result, self.now))
 
     def run(self, max_steps: int = 10_000) -> None:
         """Until there is nothing to do."""
-        while self.scheduler.has_work:
+        while self.has_work:
             assert len(self.plans) < max_steps, "no end in sight"
             self.step()
             self.scheduler.check_integrity()
@@ -110,23 +142,29 @@ class FakeEngine:
         assert sequence.finished_at is not None
         return int(sequence.finished_at)
 
+    def _token_ids(self, chunk: ScheduledChunk) -> list[int]:
+        """Up to the chunk's end, as the device knows them."""
+        known = chunk.sequence.token_ids
+        return [*known, *self._pending.get(chunk.sequence.number, ())][: chunk.end]
+
     def _write(self, chunk: ScheduledChunk) -> None:
-        contents = self._contents_of(chunk.sequence)
+        contents = self._contents_of(chunk)
         for position in range(chunk.start, chunk.end):
             self.memory[self._slot(chunk.sequence, position)] = contents[position]
 
     def _read(self, chunk: ScheduledChunk) -> None:
         held = [self.memory.get(self._slot(chunk.sequence, position)) for position in range(chunk.end)]
-        assert held == self._contents_of(chunk.sequence)[: chunk.end], "wrong keys and values under a page table"
+        assert held == self._contents_of(chunk)[: chunk.end], "wrong keys and values under a page table"
 
     def _slot(self, sequence: Sequence, position: int) -> int:
         return sequence.page_table[position // self.page_size] * self.page_size + position % self.page_size
 
-    def _contents_of(self, sequence: Sequence) -> list[int]:
-        """For each token a hash of it and all before it, in its namespace."""
+    def _contents_of(self, chunk: ScheduledChunk) -> list[int]:
+        """For each token up to the chunk's end a hash of it and all before it, in its namespace."""
+        sequence = chunk.sequence
         contents = self._contents.setdefault(sequence.number, [])
         namespace = "" if self.config.prefix_sharing is PrefixSharing.ALL else sequence.sharing_namespace
-        for token in sequence.token_ids[len(contents) :]:
+        for token in self._token_ids(chunk)[len(contents) :]:
             contents.append(hash((contents[-1] if contents else namespace, token)))
         return contents
 

@@ -16,7 +16,7 @@ PAGE = 16
 
 
 def an_engine(target: float | None = 0.05, machine: Machine | None = None, **options) -> TimedEngine:
-    pool = {name: options.pop(name) for name in ("num_pages", "seed") if name in options}
+    pool = {name: options.pop(name) for name in ("num_pages", "seed", "max_steps_in_flight") if name in options}
     config = SchedulerConfig(**{"max_num_batched_tokens": 512, "max_prefill_chunk": 512, **options}, tpot_target=target)
     return TimedEngine(config, machine or Machine(), page_size=PAGE, **pool)
 
@@ -71,6 +71,17 @@ def test_a_sequence_that_has_just_begun_has_saved_nothing():
         engine.step()
     engine.add(2000, 10)
     assert engine.step().predicted_seconds == pytest.approx(0.05, rel=0.1)
+
+
+def test_a_step_that_is_planned_while_another_runs_has_the_time_from_its_end():
+    engine = an_engine(target=0.05, max_steps_in_flight=2)
+    let_decode(engine, num_steps=200)
+    newcomer = engine.add(10, 50)
+    engine.add(6000, 10)
+    while newcomer.first_token_at is None:
+        engine.step()
+    planned = [engine.plans[-1], *(engine.step() for _ in range(6))]
+    assert [plan.predicted_seconds for plan in planned] == pytest.approx([0.05] * 7, rel=0.1)
 
 
 def test_steps_get_shorter_where_time_is_lost_beside_them():
@@ -236,13 +247,13 @@ def check_step(engine: TimedEngine) -> None:
 
 
 @settings(deadline=None, max_examples=20)
-@given(machine=machines, spare=st.floats(1.3, 4.0), seed=st.integers(0, 1000))
-def test_decodes_keep_their_target_wherever_they_can(machine, spare, seed):
+@given(machine=machines, spare=st.floats(1.3, 4.0), seed=st.integers(0, 1000), depth=st.integers(1, 2))
+def test_decodes_keep_their_target_wherever_they_can(machine, spare, seed, depth):
     """A target that leaves room for a page beside 12 decodes; prompts of all lengths keep coming."""
     machine = Machine(**{**as_dict(machine), "stop_every": None})
     least = machine.seconds(StepWork(PAGE, PAGE * 2000, 12, 12 * 2200))
     target = spare * least
-    engine = an_engine(target, machine, max_num_seqs=12, seed=seed)
+    engine = an_engine(target, machine, max_num_seqs=12, seed=seed, max_steps_in_flight=depth)
     for _ in range(6):  # one prompt after the other, so that steps are known
         let_decode(engine, num_sequences=1, num_steps=10, num_tokens=60)
     engine.run()

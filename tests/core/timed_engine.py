@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import deque
 from dataclasses import dataclass, field, replace
 
 from headway.core.batch import SampledToken, StepPlan, StepResult
@@ -49,6 +50,7 @@ class TimedEngine:
     num_pages: int = 4000
     page_size: int = 16
     seed: int = 1
+    max_steps_in_flight: int = 1
     now: float = 100.0
     plans: list[StepPlan] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
@@ -58,6 +60,8 @@ class TimedEngine:
     def __post_init__(self) -> None:
         self.scheduler = Scheduler(self.config, PagePool(self.num_pages, self.page_size), max_model_len=8192)
         self._random = random.Random(self.seed)
+        self._flights: deque[tuple[StepPlan, float, float]] = deque()
+        """Steps in flight, with their seconds, and when they end."""
 
     def add(self, num_prompt_tokens: int, num_output_tokens: int, num_restored: int = 0, prefix: int = 0) -> Sequence:
         """``prefix``: tokens at its beginning that other sequences have too."""
@@ -77,13 +81,24 @@ class TimedEngine:
         return sequence
 
     def step(self) -> StepPlan:
+        """Launch until as many steps are in flight as may be, and wait for the oldest. Returns the newest plan."""
+        plan = self._launch()
+        while plan.chunks and len(self._flights) < self.max_steps_in_flight:
+            plan = self._launch()
+        oldest, seconds, self.now = self._flights.popleft()
+        sampled = {chunk.sequence.number: SampledToken(5) for chunk in oldest.chunks if chunk.is_sampled}
+        self.scheduler.update(oldest, StepResult(sampled, seconds=seconds), self.now)
+        return plan
+
+    def _launch(self) -> StepPlan:
+        """It runs when those before it have ended."""
         plan = self.scheduler.schedule(self.now)
-        seconds = self._take(plan)
-        self.now += seconds
-        sampled = {chunk.sequence.number: SampledToken(5) for chunk in plan.chunks if chunk.is_sampled}
-        self.scheduler.update(plan, StepResult(sampled, seconds=seconds), self.now)
-        self.plans.append(plan)
-        self.seconds.append(seconds)
+        if plan.chunks or not self._flights:
+            seconds = self._take(plan)
+            begins_at = self._flights[-1][2] if self._flights else self.now
+            self._flights.append((plan, seconds, begins_at + seconds))
+            self.plans.append(plan)
+            self.seconds.append(seconds)
         return plan
 
     def run(self, *until: Sequence) -> None:

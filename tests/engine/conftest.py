@@ -91,3 +91,23 @@ def tiny(smollm2: LoadedModel) -> LoadedModel:
     )
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float64, attn_implementation=ATTENTION_NAME)
     return prepare(model, smollm2.tokenizer, EngineConfig(), print)
+
+
+@pytest.fixture(scope="session")
+def little(smollm2: LoadedModel) -> LoadedModel:
+    """A random model of the first tokens of a real tokenizer: bytes, parts of characters, and some words."""
+    torch.manual_seed(4)
+    config = LlamaConfig(
+        vocab_size=512,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        initializer_range=0.3,
+        max_position_embeddings=512,
+        tie_word_embeddings=False,
+        eos_token_id=2,
+    )
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float64, attn_implementation=ATTENTION_NAME)
+    return prepare(model, smollm2.tokenizer, EngineConfig(), print)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from headway.core.errors import EngineError
+from headway.core.errors import EngineBroken, EngineError
 from headway.core.job import FinishReason, JobKey, SamplingParams
 from headway.core.scheduler_config import SchedulerConfig
 from headway.engine import attention, careful_runner
@@ -196,7 +196,7 @@ class FailingAllocator(TorchDispatchMode):
 def test_memory_may_run_out_anywhere_in_a_step(tiny: LoadedModel) -> None:
     """In whichever operator of the model or the sampler: every job has its tokens, and pages that are shared from then
     on hold what they should."""
-    jobs = [healthy(f"job-{number}", number) for number in (0, 1, 3, 4)]
+    jobs = [healthy(f"job-{number}", number) for number in range(4)]
     again = [msgspec.structs.replace(job, key=JobKey("acme", f"again-{job.key.id}")) for job in jobs]
     with FailingAllocator() as allocator:
         alone = Run(make_engine(tiny)).all(*jobs)
@@ -315,3 +315,17 @@ def test_a_model_without_a_finite_number_fails_its_rehearsal(tiny: LoadedModel) 
         model.get_input_embeddings().weight.fill_(torch.nan)
     with pytest.raises(EngineError, match="no finite logits"):
         make_engine(replace(tiny, model=model)).rehearse()
+
+
+def test_what_must_not_be_tried_again_is_not(tiny: LoadedModel, before_attention: UseKernel) -> None:
+    numbers_of_tokens: list[int] = []
+
+    def break_down(query: Tensor, key: Tensor) -> None:
+        numbers_of_tokens.append(len(query))
+        raise EngineBroken("the ranks have lost each other")
+
+    engine = make_engine(tiny)
+    before_attention(break_down)
+    with pytest.raises(EngineBroken, match="lost each other"):
+        Run(engine).all(*(make_submit(f"job-{number}") for number in range(4)))
+    assert numbers_of_tokens == [4 * len(PROMPT)]

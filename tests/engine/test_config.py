@@ -41,12 +41,19 @@ def test_memory_is_written_in_bytes_or_with_a_unit(text: str, expected: int) -> 
         ("native_kernels", "on"),
         ("quantization", "int4"),
         ("kv_cache_dtype", "fp4"),
+        ("tensor_parallel_size", 0),
     ],
 )
 def test_a_setting_that_cannot_hold_is_named(setting: str, value: Any) -> None:
     with pytest.raises(SettingError) as caught:
         EngineConfig(**{setting: value})
     assert caught.value.setting == setting
+
+
+def test_int8_weights_are_not_divided() -> None:
+    with pytest.raises(SettingError, match="or quantization off") as caught:
+        EngineConfig(quantization=Quantization.INT8, tensor_parallel_size=2)
+    assert caught.value.setting == "tensor_parallel_size"
 
 
 @pytest.mark.parametrize("setting", ["pack_weights", "native_kernels"])

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from headway.core.job import SamplingParams
-from headway.engine.drawing import draw
+from headway.engine.drawing import Draws, draw
 from headway.engine.rng import uniforms
 
 VOCAB = 12
@@ -31,7 +31,7 @@ def reference_distribution(logits: Tensor, params: SamplingParams) -> Tensor:
 
 def frequencies(logits: Tensor, params: SamplingParams) -> np.ndarray:
     numbers = uniforms([3] * NUM_DRAWS, list(range(NUM_DRAWS)))
-    tokens = draw(logits.expand(NUM_DRAWS, -1), [params] * NUM_DRAWS, numbers)
+    tokens = draw(logits.expand(NUM_DRAWS, -1), Draws([params] * NUM_DRAWS, numbers))
     return np.bincount(tokens.numpy(), minlength=VOCAB)
 
 
@@ -81,9 +81,10 @@ def rows(draw_from: st.DrawFn) -> tuple[Tensor, list[SamplingParams], np.ndarray
 @given(rows())
 def test_a_row_draws_the_same_alone_and_in_any_company(batch: tuple[Tensor, list[SamplingParams], np.ndarray]) -> None:
     logits, params, numbers = batch
-    together = draw(logits, params, numbers).tolist()
-    alone = [draw(logits[row : row + 1], [params[row]], numbers[row : row + 1]).item() for row in range(len(params))]
-    reverse = draw(logits.flip(0), params[::-1], numbers[::-1].copy()).flip(0).tolist()
+    together = draw(logits, Draws(params, numbers)).tolist()
+    rows = [slice(row, row + 1) for row in range(len(params))]
+    alone = [draw(logits[row], Draws(params[row], numbers[row])).item() for row in rows]
+    reverse = draw(logits.flip(0), Draws(params[::-1], numbers[::-1].copy())).flip(0).tolist()
     assert together == alone == reverse
 
 
@@ -91,7 +92,7 @@ def test_a_row_draws_the_same_alone_and_in_any_company(batch: tuple[Tensor, list
 @given(rows())
 def test_a_drawn_token_is_one_that_the_filters_leave(batch: tuple[Tensor, list[SamplingParams], np.ndarray]) -> None:
     logits, params, numbers = batch
-    for row, token in enumerate(draw(logits, params, numbers).tolist()):
+    for row, token in enumerate(draw(logits, Draws(params, numbers)).tolist()):
         temperature = max(params[row].temperature, 1e-5)
         probabilities = (logits[row].double() / temperature).softmax(-1)
         better = probabilities[probabilities > probabilities[token] * (1 + 1e-4)]
@@ -103,14 +104,14 @@ def test_a_drawn_token_is_one_that_the_filters_leave(batch: tuple[Tensor, list[S
 def test_a_nucleus_wider_than_the_first_candidates_is_found() -> None:
     flat = torch.zeros(1, 4000)
     flat[0, :2000] = 1.0
-    highest = draw(flat, [SamplingParams(top_p=0.5)], np.array([1 - 2**-53])).item()
+    highest = draw(flat, Draws([SamplingParams(top_p=0.5)], np.array([1 - 2**-53]))).item()
     assert highest == 1999  # the better half holds e / (1 + e) = 73 %; all of it ties, so all of it is kept
 
 
 def test_the_last_token_is_reached_and_nothing_behind_it() -> None:
     logits = torch.tensor([[0.0, 1.0, -torch.inf, 2.0, -torch.inf]])
-    assert draw(logits, [SamplingParams()], np.array([1 - 2**-53])).item() == 3
-    assert draw(logits, [SamplingParams()], np.array([0.0])).item() == 0
+    assert draw(logits, Draws([SamplingParams()], np.array([1 - 2**-53]))).item() == 3
+    assert draw(logits, Draws([SamplingParams()], np.array([0.0]))).item() == 0
 
 
 @pytest.mark.parametrize("num_equal", [1, 3, 8191, 8193, 12345, 16384, 16385, 65535])
@@ -120,10 +121,10 @@ def test_the_largest_number_draws_the_last_token_whatever_the_total_is_rounded_t
     logits = torch.full((1, num_equal + 9), -torch.inf)
     logits[0, :num_equal] = 0.0
     logits[0, num_equal] = last
-    assert draw(logits, [SamplingParams()], np.array([1 - 2**-53])).item() == num_equal
+    assert draw(logits, Draws([SamplingParams()], np.array([1 - 2**-53]))).item() == num_equal
 
 
 def test_a_broken_model_draws_no_token_that_does_not_exist() -> None:
     logits = torch.full((3, VOCAB), torch.nan)
     params = [SamplingParams(), SamplingParams(top_k=3), SamplingParams(top_p=0.5, min_p=0.1)]
-    assert all(0 <= token < VOCAB for token in draw(logits, params, np.array([0.0, 0.5, 0.9])).tolist())
+    assert all(0 <= token < VOCAB for token in draw(logits, Draws(params, np.array([0.0, 0.5, 0.9]))).tolist())

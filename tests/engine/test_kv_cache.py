@@ -28,7 +28,14 @@ def test_the_pages_are_as_many_as_the_memory_holds(tiny_llama: Path) -> None:
     cache = KvCache(loaded, num_pages_for(loaded, config, memory(100_000), print), config.page_size)
     assert cache.num_pages == 100_000 // 4096
     assert cache.max_model_len == 256
-    assert sum(pages.nbytes for pages in (*cache.key_pages, *cache.value_pages)) == cache.num_pages * 4096
+    assert sum(pages.nbytes for pages in (*cache.key_pages, *cache.value_pages)) == (cache.num_pages + 1) * 4096
+
+
+def test_one_page_more_belongs_to_nobody(tiny_llama: Path) -> None:
+    cache = KvCache(load(tiny_llama), num_pages=3, page_size=16)
+    assert (cache.num_pages, cache.scratch_page) == (3, 3)
+    assert cache.max_model_len == 48
+    assert {len(pages) for pages in (*cache.key_pages, *cache.value_pages)} == {4}
 
 
 def test_eight_bits_hold_four_times_as_many_tokens_as_float32(tiny_llama: Path) -> None:
@@ -38,7 +45,7 @@ def test_eight_bits_hold_four_times_as_many_tokens_as_float32(tiny_llama: Path) 
     cache = KvCache(loaded, num_pages, 16, [Scales(ones, ones)] * 2)
     assert num_pages == 100_000 // 1024
     assert {pages.dtype for pages in (*cache.key_pages, *cache.value_pages)} == {EIGHT_BITS}
-    assert sum(pages.nbytes for pages in (*cache.key_pages, *cache.value_pages)) == num_pages * 1024
+    assert sum(pages.nbytes for pages in (*cache.key_pages, *cache.value_pages)) == (num_pages + 1) * 1024
 
 
 def test_a_long_model_gives_way_to_a_small_memory_with_a_message(tiny_llama: Path) -> None:

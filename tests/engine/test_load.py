@@ -19,14 +19,14 @@ from transformers import (
 )
 
 from headway.core.errors import EngineError, SettingError
-from headway.engine import gguf, hub
-from headway.engine import load as load_module
+from headway.engine import cpu_rewrite, gguf, hub
 from headway.engine.attention import ATTENTION_NAME
 from headway.engine.config import AutoOrOff, Device, DType, EngineConfig, Quantization
 from headway.engine.gguf import publish_folder
 from headway.engine.int8_linear import Int8Linear
 from headway.engine.linears import Rewrite, weight_bytes
-from headway.engine.load import LayerShape, LoadedModel, cache_folder, load_model, prepare
+from headway.engine.load import LoadedModel, cache_folder, load_model, prepare
+from headway.engine.measure import LayerShape
 from headway.engine.native.kernels import use_native_kernels
 from headway.engine.native_linear import NativeLinear
 from headway.engine.packed_linear import PackedLinear, can_pack
@@ -121,7 +121,7 @@ def test_int8_is_refused_for_a_type_that_it_does_not_go_with(tiny_llama: Path) -
 
 @pytest.mark.usefixtures("kernels")
 def test_int8_is_refused_where_the_model_s_code_minds(tiny_llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(load_module, "rewrite_linears", lambda *_: Rewrite(obstacle="it reads a weight"))
+    monkeypatch.setattr(cpu_rewrite, "rewrite_linears", lambda *_: Rewrite(obstacle="it reads a weight"))
     with pytest.raises(SettingError, match="it reads a weight") as caught:
         load(tiny_llama, quantization=Quantization.INT8)
     assert caught.value.setting == "quantization"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Sequence as Rows
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from headway.engine.forward import EagerForward
 from headway.engine.kv_cache import KvCache
 from headway.engine.load import load_model
 from headway.engine.runner import Runner
+from headway.engine.sampled_rows import SampledRow, SampledTokens
 from headway.engine.sampling import Sampler
 
 
@@ -24,9 +26,9 @@ class WatchedSampler(Sampler):
         super().__init__(64, torch.device("cpu"))
         self.shapes: list[tuple[int, ...]] = []
 
-    def sample(self, logits: Tensor, sequences: object) -> list:
+    def launch(self, logits: Tensor, rows: Rows[SampledRow]) -> SampledTokens:
         self.shapes.append(tuple(logits.shape))
-        return super().sample(logits, sequences)
+        return super().launch(logits, rows)
 
 
 @pytest.fixture
@@ -44,7 +46,7 @@ def runner(tiny_llama: Path, sampler: WatchedSampler) -> Runner:
 def make_chunk(number: int, token_ids: list[int], page_table: list[int], start: int, num_tokens: int) -> ScheduledChunk:
     sampling = SamplingParams(temperature=0.0)
     sequence = Sequence(number, JobKey("acme", "a"), sampling, token_ids, len(token_ids), 0.0, page_table=page_table)
-    return ScheduledChunk(sequence, start, num_tokens)
+    return ScheduledChunk(sequence, start, num_tokens, is_sampled=start + num_tokens == len(token_ids))
 
 
 def test_an_empty_plan_runs_nothing(runner: Runner, sampler: WatchedSampler) -> None:

@@ -16,7 +16,7 @@ def make_chunk(token_ids: list[int], page_table: list[int], start: int, num_toke
         arrived_at=0.0,
         page_table=page_table,
     )
-    return ScheduledChunk(sequence, start, num_tokens)
+    return ScheduledChunk(sequence, start, num_tokens, is_sampled=start + num_tokens == len(token_ids))
 
 
 def test_a_mixed_step_lies_end_to_end_in_one_row() -> None:

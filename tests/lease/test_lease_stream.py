@@ -16,6 +16,7 @@ from headway.core.job import JobKey
 from headway.core.lease_messages import Demand, Grant, Hello, Returned, Welcome
 from headway.core.records import GrantToken
 from headway.lease import lease_pb2 as pb
+from headway.lease.versions import METHOD, SERVICE
 
 
 def grant(number: int) -> Grant:
@@ -242,7 +243,7 @@ async def test_nonsense_ends_its_stream_and_hurts_nobody_else(stage, eventually,
     await eventually(lambda: worker.client.is_connected)
     async with grpc.aio.insecure_channel(leader.server.address) as channel:
         attach = channel.stream_stream(
-            "/headway.lease.v1.LeaseService/Attach", pb.WorkerMessages.SerializeToString, pb.LeaderMessages.FromString
+            f"/{SERVICE}/{METHOD}", pb.WorkerMessages.SerializeToString, pb.LeaderMessages.FromString
         )
         with pytest.raises(grpc.aio.AioRpcError):
             await attach(iter([pb.WorkerMessages(messages=first)])).read()

@@ -9,10 +9,10 @@ import grpc
 import pytest
 
 from headway.core.errors import SettingError
-from headway.lease.channel import METHOD, SERVICE
 from headway.lease.client import LeaseClient
 from headway.lease.config import LeaseConfig
 from headway.lease.server import LeaseServer
+from headway.lease.versions import METHOD, SERVICE
 
 
 async def test_queue_and_worker_of_one_authority_meet(stage, certificates, eventually):

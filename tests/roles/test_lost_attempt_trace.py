@@ -54,6 +54,14 @@ async def test_each_attempt_has_its_wait_its_prefill_and_its_decode(trace: list[
         assert root.start <= first.end <= second.start + CLOCK_SECONDS <= root.end + 2 * CLOCK_SECONDS
 
 
+async def test_the_second_wait_begins_when_the_job_came_back(trace: list[CollectedSpan]) -> None:
+    first, second = of(trace, "queue")
+    (root,) = of(trace, "submit")
+    assert first.start == root.start
+    assert of(trace, "decode")[0].end <= second.start + CLOCK_SECONDS
+    assert second.end <= of(trace, "prefill")[1].start + CLOCK_SECONDS
+
+
 async def test_the_lost_attempt_says_that_it_was_lost_and_how_far_it_came(trace: list[CollectedSpan]) -> None:
     for name in ("prefill", "decode"):
         lost, kept = of(trace, name)

@@ -44,8 +44,10 @@
 {{- define "headway.workerSettings" -}}
 {{- $groups := list "engine" "scheduler" "broker" "lease" "roles" "telemetry" -}}
 {{- $common := include "headway.onlyGroups" (dict "settings" .root.Values.settings "groups" $groups) | fromYaml -}}
+{{- $engine := dict "model" .worker.model "served_model" .worker.servedName "device" (ternary "cuda" "cpu" (gt (int .worker.gpus) 0)) -}}
+{{- if gt (int .worker.gpus) 1 }}{{ $_ := set $engine "tensor_parallel_size" (int .worker.gpus) }}{{ end -}}
 {{- $fixed := dict
-  "engine" (dict "model" .worker.model "served_model" .worker.servedName "device" (ternary "cuda" "cpu" (gt (int .worker.gpus) 0)))
+  "engine" $engine
   "broker" (include "headway.brokerSettings" (dict "root" .root "role" "workers") | fromYaml)
   "lease" (include "headway.workerLease" .root | fromYaml)
   "roles" (dict "drain_seconds" (int .worker.drainSeconds))

@@ -49,10 +49,19 @@ containers:
     volumeMounts:
       {{- include "headway.volumeMounts" (merge (dict "own" $worker.extraVolumeMounts) $process) | trim | nindent 6 }}
       - {name: cache, mountPath: /cache}
+      {{- if gt (int $worker.gpus) 1 }}
+      - {name: shm, mountPath: /dev/shm}
+      {{- end }}
 volumes:
   {{- include "headway.volumes" (merge (dict "own" $worker.extraVolumes) $process) | trim | nindent 2 }}
   - name: cache
     {{- include "headway.cacheVolume" $cache | nindent 4 }}
+  {{- if gt (int $worker.gpus) 1 }}
+  # The GPUs of a pod exchange data through it where no link between them serves; containers have 64 MiB by default. What
+  # is used of it counts as memory of the container.
+  - name: shm
+    emptyDir: {medium: Memory, sizeLimit: 4Gi}
+  {{- end }}
 {{- end -}}
 
 {{- define "headway.workerEnv" -}}

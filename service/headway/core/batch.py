@@ -1,8 +1,10 @@
 """What the scheduler and the runner exchange: a plan for one step, and its result.
 
-    Scheduler.schedule(now) ──StepPlan──▶ Runner.run(plan) ──StepResult──▶ Scheduler.update(result, now)
+    Scheduler.schedule(now) ──StepPlan──▶ Runner.launch(plan) ──StepResult──▶ Scheduler.update(plan, result, now)
 
-The scheduler never runs the model, so it is tested with hand-made results; the runner decides nothing.
+The scheduler never runs the model, so it is tested with hand-made results; the runner decides nothing. A step is *in
+flight* from its schedule to its update; others may be scheduled meanwhile, and all are updated in their order. So a
+plan says what was true when it was made, whatever becomes of its sequences.
 """
 
 from __future__ import annotations
@@ -18,21 +20,24 @@ from headway.core.sequence import Sequence
 class ScheduledChunk:
     """The tokens of one sequence in one step: ``sequence.token_ids[start : start + num_tokens]``.
 
-    The sequence's page table already covers ``start + num_tokens`` tokens.
+    Its page table already covers ``start + num_tokens`` tokens. A single token may be pending: the step before in
+    flight samples it.
     """
 
     sequence: Sequence
     start: int
     num_tokens: int
+    is_sampled: bool
+    """Whether the chunk reaches the end of the sequence, so that its last row yields the next token."""
 
     @property
     def end(self) -> int:
         return self.start + self.num_tokens
 
     @property
-    def is_sampled(self) -> bool:
-        """Whether the chunk reaches the end of the sequence, so that its last row yields the next token."""
-        return self.end == self.sequence.num_tokens
+    def output_position(self) -> int:
+        """The place in the sequence's output, from 0, of the token that its last row yields."""
+        return self.end - self.sequence.num_prompt_tokens
 
     @property
     def is_prefill(self) -> bool:
@@ -66,7 +71,10 @@ class SampledToken:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """One sampled token for every chunk of the plan with ``is_sampled``, by ``sequence.number``."""
+    """One sampled token for every chunk of the plan with ``is_sampled``, by ``sequence.number``.
+
+    It may lack sequences that were preempted or ended while the step was in flight.
+    """
 
     sampled: Mapping[int, SampledToken]
     failed: Mapping[int, str] = field(default_factory=dict)

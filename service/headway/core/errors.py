@@ -7,6 +7,7 @@
     ├── LeaseError         the lease stream was refused or lost
     ├── ClusterError       the Kubernetes API, or what is served to it (cluster/errors.py refines it)
     └── EngineError        the engine child failed
+        └── EngineBroken   in a way that it must not try again
 
 Errors carry fields, so that callers branch on data and never on text. Library errors are translated at the
 boundary of the package that imports the library, with ``raise ... from exc``.
@@ -74,3 +75,7 @@ class ClusterError(HeadwayError):
 
 class EngineError(HeadwayError):
     """The engine child could not start, or died."""
+
+
+class EngineBroken(EngineError):
+    """A step cannot be tried again in the same processes: they no longer agree on what comes next."""

@@ -143,7 +143,7 @@ class Grant:
     arrival_seconds: float
     """The broker's timestamp of the job, seconds since the epoch."""
     queue_seconds: float
-    """How long it waited, on the leader's clock."""
+    """From the job's arrival to this grant, on the leader's clock."""
     deadline_seconds: float | None = None
     """Seconds left, not a wall-clock time."""
     alone: bool = False

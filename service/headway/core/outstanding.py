@@ -108,6 +108,7 @@ class OutstandingJobs:
         job = lease.job
         self._release(lease)
         job.num_lost_attempts = max(job.num_lost_attempts, num_lost_attempts)
+        job.came_back_at = now
         if lease.cancelling is not None:
             return self.end(lease.model, job, lease.cancelling)
         if job.num_lost_attempts >= self._terms.max_attempts:

@@ -3,7 +3,7 @@
 TPOT is a mean over a request. So a sequence that has its first token at t is in time as long as its k-th token after
 that has come by t + k · target, and the *slack* of a step is what the sequence nearest to its due time leaves:
 
-    slack = min over decodes of (first token at + k · target − now)
+    slack = min over decodes of (first token at + k · target − when the step begins)
     room  = slack, kept within [LEAST_STEP, MOST_STEP] · target, − predicted time of the decodes
     n     = the most prompt tokens that `StepCostModel` predicts to fit into the room
 
@@ -48,9 +48,9 @@ class Pacing:
         self._least_tokens = least_tokens
         self._model = StepCostModel()
 
-    def allow(self, decodes: Rows[ScheduledChunk], now: float) -> PrefillRoom | None:
+    def allow(self, decodes: Rows[ScheduledChunk], begins_at: float) -> PrefillRoom | None:
         """What a step with these decodes may compute of prompts; None: whatever the fixed budgets say."""
-        slack = self._slack(decodes, now)
+        slack = self._slack(decodes, begins_at)
         if slack is None or not self._model.is_known:
             return None
         return PrefillRoom(self._model, slack - self._model.predict(StepWork.of(decodes)), self._least_tokens)
@@ -60,22 +60,29 @@ class Pacing:
         return self._model.predict(StepWork.of(chunks)) if self._model.is_known else None
 
     def observe(self, plan: StepPlan, seconds: float) -> None:
-        """Before the plan's sequences change."""
+        """``seconds``: of this step alone, not of those that it waited for."""
         self._model.observe(StepWork.of(plan.chunks), seconds)
 
-    def _slack(self, decodes: Rows[ScheduledChunk], now: float) -> float | None:
+    def _slack(self, decodes: Rows[ScheduledChunk], begins_at: float) -> float | None:
         """None: nobody waits for a next token."""
-        due = [moment for chunk in decodes if (moment := token_due_at(chunk.sequence, self._target)) is not None]
+        due = [moment for chunk in decodes if (moment := self._due_at(chunk.sequence, begins_at)) is not None]
         if not due:
             return None
-        return min(max(min(due) - now, LEAST_STEP * self._target), MOST_STEP * self._target)
+        return min(max(min(due) - begins_at, LEAST_STEP * self._target), MOST_STEP * self._target)
+
+    def _due_at(self, sequence: Sequence, begins_at: float) -> float | None:
+        """A first token that is pending comes when the step before ends, which is when this one begins."""
+        if sequence.first_token_at is None and sequence.num_pending_tokens:
+            return begins_at + self._target
+        return token_due_at(sequence, self._target)
 
 
 def token_due_at(sequence: Sequence, tpot_target: float) -> float | None:
     """When its next token has to come for its mean to be the target; None while it has no token of this attempt."""
     if sequence.first_token_at is None:
         return None
-    return sequence.first_token_at + (sequence.num_output_tokens - sequence.num_restored_tokens) * tpot_target
+    num_tokens = sequence.num_tokens_with_pending - sequence.num_prompt_tokens - sequence.num_restored_tokens
+    return sequence.first_token_at + num_tokens * tpot_target
 
 
 @dataclass(slots=True)

@@ -20,7 +20,8 @@ class PageTables:
         self._sharing = sharing
 
     def fill(self, sequence: Sequence, num_pages: int, max_taken: int) -> bool:
-        """Give the sequence ``num_pages`` pages, shared ones of its longest known prefix first.
+        """Give the sequence, of which no token is pending, ``num_pages`` pages, shared ones of its longest known
+        prefix first.
 
         False, and nothing changed, if that would make more than ``max_taken`` pages unavailable to others.
         """
@@ -37,7 +38,7 @@ class PageTables:
 
     def lacks_page(self, sequence: Sequence) -> bool:
         """Whether its last token has no slot yet."""
-        return len(sequence.token_ids) > len(sequence.page_table) * self._pool.page_size
+        return sequence.num_tokens_with_pending > len(sequence.page_table) * self._pool.page_size
 
     def extend(self, sequence: Sequence) -> bool:
         """One more page; False, and nothing changed, if there is none."""
@@ -48,7 +49,7 @@ class PageTables:
         return True
 
     def publish(self, sequence: Sequence, start: int, end: int) -> None:
-        """Tokens ``start`` to ``end - 1`` are computed: let others find the pages that they filled."""
+        """Tokens ``start`` to ``end - 1`` are known and computed: let others find the pages that they filled."""
         page_size = self._pool.page_size
         first, last = start // page_size, end // page_size
         if first == last or self._sharing is PrefixSharing.OFF:
@@ -58,8 +59,8 @@ class PageTables:
             self._pool.publish(page, key)
 
     def forget(self, sequence: Sequence) -> None:
-        """Let no later sequence share its pages."""
-        self._pool.forget(sequence.page_table)
+        """Let no later sequence share its pages, or those that it had before it was preempted."""
+        self._pool.forget(sequence.page_table or self._pool.find_prefix(sequence.page_keys))
 
     def clear(self, sequence: Sequence) -> None:
         """Give all its pages back. The published ones stay cached as long as nobody needs the room."""

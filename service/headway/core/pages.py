@@ -90,12 +90,14 @@ class PagePool:
             self._key_by_page[page] = key
 
     def forget(self, pages: list[int]) -> None:
-        """Let nobody find these pages, which are held: what is in them is not to be trusted."""
+        """Let nobody find these pages, which are held or cached: what is in them is not to be trusted."""
         for page in pages:
-            assert self._num_references[page] > 0, f"page {page} is held by nobody"
             key = self._key_by_page.pop(page, None)
             if key is not None:
                 del self._page_by_key[key]
+            if page in self._cached:
+                del self._cached[page]
+                self._free.append(page)
 
     def release(self, pages: list[int]) -> None:
         """Give back one reference of each page of a page table.

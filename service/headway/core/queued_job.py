@@ -40,6 +40,8 @@ class QueuedJob:
     num_bypasses: int = 0
     """How often a worker that could hold it took another job because it did not fit at that time."""
     num_lost_attempts: int = 0
+    came_back_at: float | None = None
+    """When a worker last gave it up; None: it has not been granted yet, as far as this leader knows."""
     num_grants: int = 0
     """By this leader. A job reported without one was granted by an earlier leader, which charged it."""
     num_cached_tokens: int = 0
@@ -52,6 +54,10 @@ class QueuedJob:
     """Weighted tokens that its tenant has been charged for it so far."""
     rank: Rank | None = None
     """Its place; set when the job is first queued, and kept."""
+
+    @property
+    def waiting_since(self) -> float:
+        return self.arrival_seconds if self.came_back_at is None else self.came_back_at
 
     @property
     def num_tokens(self) -> int:

@@ -67,7 +67,7 @@ class Batch:
     def num_pages_to_join(self, sequence: Sequence) -> int:
         """Pages for all its tokens and the next one. All at once, although a long prompt is computed in chunks: so
         partial prefills never run out of pages half-way."""
-        return self._pool.num_pages_for(sequence.num_tokens + 1)
+        return self._pool.num_pages_for(sequence.num_tokens_with_pending + 1)
 
     def begin_admission(self) -> None:
         """Once in each step, before anybody joins."""

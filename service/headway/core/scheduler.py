@@ -16,13 +16,26 @@ Every sequence ends. The oldest is preempted at most ``max_preemptions`` times: 
 victim or, when it runs alone, nobody, because `add` has made sure that it fits. A preempted sequence waits ahead of
 all that have not run yet, nobody passes by the head of the line, and an empty batch takes it whatever the watermarks
 say.
+
+**Steps in flight.** A step may be planned while the one before it runs: `schedule` takes it that the plan will run, and
+counts its tokens as computed and what it samples as pending. Nothing is planned beyond a sequence's last token where
+that follows from its length. An end that follows from the token itself (EOS, a stop), a cancel or a failure comes too
+late for the step after: its row of that sequence is wasted, and nobody hears of the token. So with two steps in flight
+a sequence wastes one row at the most, once.
+
+*Pages are free at once all the same*, although a step in flight may still write to them: the device runs steps in their
+order, so whoever gets a page writes and reads it after that. To hold them back would only make others be preempted for
+want of pages that are nobody's. What a page holds is published once the step that filled it has ended, and only if the
+sequence still holds it. A preempted sequence keeps a token that was on its way, and does not join again before it has
+come.
 """
 
 from __future__ import annotations
 
-from headway.core.batch import ScheduledChunk, StepOutcome, StepPlan, StepResult
+from headway.core.batch import SampledToken, ScheduledChunk, StepOutcome, StepPlan, StepResult
+from headway.core.draft import StepDraft
 from headway.core.job import FinishReason
-from headway.core.pacing import Pacing, PrefillRoom
+from headway.core.pacing import Pacing
 from headway.core.page_tables import PageTables
 from headway.core.pages import PagePool
 from headway.core.running import Batch
@@ -30,7 +43,8 @@ from headway.core.scheduler_config import Batching, PrefixSharing, SchedulerConf
 from headway.core.sequence import Sequence, SequenceStatus
 from headway.core.static_batch import StaticBatch
 from headway.core.stats import SchedulerStats
-from headway.core.stopping import check_fits, finish_reason
+from headway.core.steps_in_flight import StepsInFlight
+from headway.core.stopping import check_fits, finish_reason, has_last_token
 from headway.core.waiting import WaitingLine
 
 __all__ = ["Batching", "PrefixSharing", "Scheduler", "SchedulerConfig"]
@@ -55,6 +69,7 @@ class Scheduler:
         self._waiting = WaitingLine(self._batch.num_pages_to_join)
         target = config.tpot_target
         self._pacing = None if target is None else Pacing(target, least_tokens=pool.page_size)
+        self._in_flight = StepsInFlight()
         self._step_number = 0
         self._num_preemptions = 0
         self._num_recomputed_tokens = 0
@@ -90,39 +105,37 @@ class Scheduler:
             _finish(sequence, reason, sequence.arrived_at)
 
     def schedule(self, now: float) -> StepPlan:
-        """The next step; steps with something to compute are numbered from 1. Its `update` comes before the next."""
+        """The next step, which will run after those in flight; steps with something to compute are numbered from 1."""
         preempted = self._grow()
-        draft = _Draft(self._config, self._pool.page_size)
-        running = self._batch.running
-        for sequence in running:
+        draft = StepDraft(self._config, self._pool.page_size)
+        growing = [sequence for sequence in self._batch.running if not has_last_token(sequence, self._max_model_len)]
+        for sequence in growing:
             if sequence.num_uncomputed_tokens == 1:
                 draft.take(sequence)
         if self._pacing is not None:
-            draft.open(self._pacing.allow(draft.chunks, now), self._count_prompts())
-        for sequence in running:
+            draft.open(self._pacing.allow(draft.chunks, self._in_flight.begin_at(now)), self._count_prompts())
+        for sequence in growing:
             if sequence.num_uncomputed_tokens > 1:
                 draft.take(sequence)
         self._batch.begin_admission()
         while self._admit_next(draft, now):
-            draft.take(running[-1])
-        return self._close(draft, preempted)
+            draft.take(self._batch.running[-1])
+        return self._close(draft, preempted, now)
 
     def update(self, plan: StepPlan, result: StepResult, now: float) -> StepOutcome:
-        """Append the sampled tokens; end, and free the pages of, every sequence that is done with its own."""
+        """Append what the oldest step in flight has sampled; end, and free the pages of, every sequence that is done
+        with its token."""
+        if plan.chunks:
+            self._in_flight.remove(plan, now)
         if self._pacing is not None and result.seconds is not None:
             self._pacing.observe(plan, result.seconds)
         appended: list[Sequence] = []
         finished: list[Sequence] = []
         for chunk in plan.chunks:
             sequence = chunk.sequence
-            if sequence.status is not SequenceStatus.RUNNING:
-                continue  # it was ended or withdrawn while the step ran
-            is_sampled = chunk.is_sampled
-            self._mark_computed(chunk)
-            if not is_sampled:
+            sampled = self._settle(chunk, result)
+            if sampled is None:
                 continue
-            sampled = result.sampled[sequence.number]
-            sequence.token_ids.append(sampled.token_id)
             if sequence.first_token_at is None:
                 sequence.first_token_at = now
             appended.append(sequence)
@@ -135,7 +148,8 @@ class Scheduler:
     def end(self, sequence: Sequence, reason: FinishReason, now: float) -> bool:
         """End the sequence wherever it is. False, and nothing changed, if it had ended before.
 
-        What failed may have left anything in its pages (a NaN, say): nobody finds them afterwards.
+        What failed may have left anything in its pages (a NaN, say): nobody finds them afterwards, even if it was
+        preempted meanwhile.
         """
         if reason is FinishReason.ERROR:
             self._tables.forget(sequence)
@@ -170,12 +184,15 @@ class Scheduler:
         assert all(sequence.status is SequenceStatus.WAITING for sequence in self._waiting)
         assert not any(sequence.page_table for sequence in self._waiting)
         assert self._waiting.num_pages == sum(map(self._batch.num_pages_to_join, self._waiting))
+        self._in_flight.check_integrity((*self._batch.running, *self._waiting))
 
     def _grow(self) -> list[Sequence]:
         """Give every running sequence the page that its next token needs, the first to join first; preempt while
         there is none. Returns the preempted."""
         preempted: list[Sequence] = []
         for sequence in self.running:
+            if has_last_token(sequence, self._max_model_len):
+                continue
             while sequence.status is SequenceStatus.RUNNING and self._tables.lacks_page(sequence):
                 if not self._tables.extend(sequence):
                     preempted.append(self._preempt_one())
@@ -197,11 +214,13 @@ class Scheduler:
         self._num_preemptions += 1
         return victim
 
-    def _admit_next(self, draft: _Draft, now: float) -> bool:
+    def _admit_next(self, draft: StepDraft, now: float) -> bool:
         """Let the head of the line join if there is a slot, a token and pages for it. Nobody passes it by."""
         sequence = self._waiting.head
         if sequence is None or (self._batch.waits_for_tokens and draft.is_full):
             return False
+        if sequence.num_steps_in_flight:
+            return False  # it was preempted while they ran: their results are of pages that it held then
         if not self._batch.join(sequence):
             return False
         self._waiting.remove(sequence)
@@ -211,13 +230,17 @@ class Scheduler:
             sequence.num_cached_tokens = min(sequence.num_computed_tokens, sequence.num_prompt_tokens)
         return True
 
-    def _close(self, draft: _Draft, preempted: list[Sequence]) -> StepPlan:
-        if draft.chunks:
-            self._step_number += 1
-            self._num_busy_slots += len(draft.chunks)
-            self._num_slots += self._batch.num_slots
+    def _close(self, draft: StepDraft, preempted: list[Sequence], now: float) -> StepPlan:
         predicted = None if self._pacing is None else self._pacing.predict(draft.chunks)
-        return StepPlan(self._step_number, tuple(draft.chunks), tuple(preempted), draft.prefill_budget, predicted)
+        number = self._step_number + bool(draft.chunks)
+        plan = StepPlan(number, tuple(draft.chunks), tuple(preempted), draft.prefill_budget, predicted)
+        if plan.chunks:
+            self._step_number = number
+            self._num_busy_slots += len(plan.chunks)
+            self._num_slots += self._batch.num_slots
+            self._num_recomputed_tokens += sum(map(_num_recomputed, plan.chunks))
+            self._in_flight.add(plan, now)
+        return plan
 
     def _count_prompts(self) -> int:
         """Sequences that could take a part of the step's room for prompts."""
@@ -225,13 +248,23 @@ class Scheduler:
         num_free_slots = self._batch.num_slots - len(self._batch.running)
         return num_partial + min(len(self._waiting), num_free_slots)
 
-    def _mark_computed(self, chunk: ScheduledChunk) -> None:
-        """The chunk's keys and values exist now."""
+    def _settle(self, chunk: ScheduledChunk, result: StepResult) -> SampledToken | None:
+        """The chunk's keys and values exist, and its pending token has come; None if there is none."""
         sequence = chunk.sequence
-        if chunk.start < sequence.num_discarded_tokens:
-            self._num_recomputed_tokens += min(chunk.end, sequence.num_discarded_tokens) - chunk.start
-        sequence.num_computed_tokens = chunk.end
-        self._tables.publish(sequence, chunk.start, chunk.end)
+        if sequence.status is SequenceStatus.FINISHED:
+            return None  # while the step was in flight: a wasted row
+        if sequence.status is SequenceStatus.RUNNING:
+            self._tables.publish(sequence, chunk.start, chunk.end)
+        if not chunk.is_sampled:
+            return None
+        sampled = result.sampled.get(sequence.number)
+        if sampled is None:
+            assert sequence.status is SequenceStatus.WAITING, f"sequence {sequence.number} got no token"
+            self._waiting.lose_pending(sequence)
+            return None
+        sequence.num_pending_tokens -= 1
+        sequence.token_ids.append(sampled.token_id)
+        return sampled
 
     def _leave(self, sequence: Sequence) -> bool:
         """The one way out, whatever the sequence is doing. False if it is out."""
@@ -251,39 +284,6 @@ def _finish(sequence: Sequence, reason: FinishReason, now: float) -> None:
     sequence.finished_at = now
 
 
-class _Draft:
-    """A step in the making: its chunks, and how many tokens it still takes."""
-
-    def __init__(self, config: SchedulerConfig, page_size: int) -> None:
-        self.chunks: list[ScheduledChunk] = []
-        self.num_tokens_left = config.num_step_tokens
-        self.prefill_budget: int | None = None
-        """Tokens of a new prompt that there was room for; None: only their number counted."""
-        self._max_chunk = config.num_chunk_tokens
-        self._max_prompts = config.num_step_tokens // config.num_chunk_tokens
-        self._page_size = page_size
-        self._room: PrefillRoom | None = None
-
-    def open(self, room: PrefillRoom | None, num_prompts: int) -> None:
-        """From now on prompts are taken: only what there is room for, and of each a share, as a long one must not keep
-        short ones behind it waiting; one that is alone gets all. ``room`` None: the fixed budgets do both."""
-        if room is None:
-            return
-        self._room = room
-        self.prefill_budget = int(min(self.num_tokens_left, room.num_tokens))
-        share = -(-self.prefill_budget // max(1, min(num_prompts, self._max_prompts)))
-        self._max_chunk = min(self._max_chunk, max(self._page_size, share))
-
-    @property
-    def is_full(self) -> bool:
-        return not self.num_tokens_left or (self._room is not None and self._room.is_full)
-
-    def take(self, sequence: Sequence) -> None:
-        """Add as much of what the sequence lacks as there is room for."""
-        start = sequence.num_computed_tokens
-        num_tokens = min(sequence.num_uncomputed_tokens, self._max_chunk, self.num_tokens_left)
-        if num_tokens and self._room is not None:
-            num_tokens = self._room.take(start, num_tokens)
-        if num_tokens:
-            self.chunks.append(ScheduledChunk(sequence, start, num_tokens))
-            self.num_tokens_left -= num_tokens
+def _num_recomputed(chunk: ScheduledChunk) -> int:
+    """How many of its tokens had been computed before a preemption."""
+    return max(0, min(chunk.end, chunk.sequence.num_discarded_tokens) - chunk.start)

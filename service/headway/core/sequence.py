@@ -1,8 +1,14 @@
 """A sequence: a job inside the engine.
 
 There is no prefill phase and no decode phase, only a sequence whose ``num_computed_tokens`` (keys and values in
-its pages) is catching up with its ``token_ids`` (vLLM v1). A sequence is *sampled* in the step whose tokens
-reach the end of ``token_ids``.
+its pages) is catching up with its tokens (vLLM v1). A sequence is *sampled* in the step whose tokens reach its end.
+
+A step may be planned while the one before it runs. What that one computes counts as computed, and a token that it
+samples is *pending*: it has its place in the sequence, and a value as soon as the step has ended.
+
+    prompt  output  pending          num_tokens = 7, num_tokens_with_pending = 8
+    ■ ■ ■ ■ ■ ■ ■      □
+    └─ num_computed ─┘ └─ the next step computes it, and samples the one behind it
 """
 
 from __future__ import annotations
@@ -43,6 +49,11 @@ class Sequence:
     finish_reason: FinishReason | None = None
     """None until it has ended, and for ever if it was withdrawn."""
     num_computed_tokens: int = 0
+    """Of which keys and values are in its pages, or will be when the steps in flight have ended."""
+    num_pending_tokens: int = 0
+    """Tokens behind ``token_ids`` that steps in flight sample."""
+    num_steps_in_flight: int = 0
+    """Steps with a part of it whose results are not known yet."""
     page_table: list[int] = field(default_factory=list)
     """Page ids; slot of token t: ``page_table[t // page_size] * page_size + t % page_size``."""
     page_keys: list[bytes] = field(default_factory=list)
@@ -63,6 +74,10 @@ class Sequence:
         return len(self.token_ids)
 
     @property
+    def num_tokens_with_pending(self) -> int:
+        return len(self.token_ids) + self.num_pending_tokens
+
+    @property
     def num_output_tokens(self) -> int:
         return len(self.token_ids) - self.num_prompt_tokens
 
@@ -73,4 +88,4 @@ class Sequence:
     @property
     def num_uncomputed_tokens(self) -> int:
         """Tokens whose keys and values are still missing; 1 for a sequence that decodes."""
-        return len(self.token_ids) - self.num_computed_tokens
+        return self.num_tokens_with_pending - self.num_computed_tokens

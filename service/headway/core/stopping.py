@@ -30,6 +30,11 @@ def max_num_tokens(sequence: Sequence, max_model_len: int) -> int:
     return min(sequence.num_prompt_tokens + sequence.sampling.max_tokens, max_model_len)
 
 
+def has_last_token(sequence: Sequence, max_model_len: int) -> bool:
+    """Whether a step in flight samples the last token that it can have. What else may end it is not known before."""
+    return sequence.num_tokens_with_pending >= max_num_tokens(sequence, max_model_len)
+
+
 def check_fits(sequence: Sequence, pool: PagePool, max_model_len: int) -> None:
     """Raise `JobRejected` (``too_long``) if the sequence could not run to its end even alone."""
     if sequence.num_prompt_tokens >= max_model_len:

@@ -35,6 +35,12 @@ class WaitingLine:
         self._line.appendleft(sequence)
         self.num_pages += self._num_pages_to_join(sequence)
 
+    def lose_pending(self, sequence: Sequence) -> None:
+        """The tokens that were pending when it was preempted will not come: they are sampled again."""
+        self.num_pages -= self._num_pages_to_join(sequence)
+        sequence.num_pending_tokens = 0
+        self.num_pages += self._num_pages_to_join(sequence)
+
     def remove(self, sequence: Sequence) -> None:
         """O(1) at the head, else O(waiting)."""
         self._line.remove(sequence)

@@ -16,18 +16,19 @@ from headway.engine.largest_step import run_largest_step
 from headway.engine.load import LoadedModel
 from headway.engine.page_memory import PageMemory, device_memory, host_memory
 from headway.engine.page_scales import EIGHT_BITS, MIN_CAPABILITY, Scales
+from headway.engine.parallel.group import smallest_of_ranks
 
 Progress = Callable[[str], None]
 
 
 def allocate_pages(
-    loaded: LoadedModel, config: EngineConfig, scheduling: SchedulerConfig, others: int, progress: Progress
+    loaded: LoadedModel, config: EngineConfig, scheduling: SchedulerConfig, progress: Progress
 ) -> KvCache:
-    """``others``: bytes of the GPU that were taken before the model was loaded. Raises ``SettingError``."""
+    """As many on every rank of a divided model. Raises ``SettingError``."""
     scales = page_scales(loaded, config, progress)
     dtype = loaded.dtype if scales is None else EIGHT_BITS
-    memory = _page_memory(loaded, config, scheduling, others, progress)
-    num_pages = num_pages_for(loaded, config, memory, progress, dtype)
+    memory = _page_memory(loaded, config, scheduling, progress)
+    num_pages = smallest_of_ranks(num_pages_for(loaded, config, memory, progress, dtype))
     cache = KvCache(loaded, num_pages, config.page_size, scales)
     bytes_each = page_bytes(loaded, config.page_size, dtype)
     progress(f"{num_pages} pages of {config.page_size} tokens, {bytes_each} bytes each")
@@ -56,14 +57,16 @@ def _obstacle_to_eight_bits(loaded: LoadedModel) -> str | None:
 
 
 def _page_memory(
-    loaded: LoadedModel, config: EngineConfig, scheduling: SchedulerConfig, others: int, progress: Progress
+    loaded: LoadedModel, config: EngineConfig, scheduling: SchedulerConfig, progress: Progress
 ) -> PageMemory:
     if config.kv_memory_bytes is not None:
         return PageMemory(config.kv_memory_bytes, "kv_memory", config.kv_memory)
     if not _is_gpu(loaded):
         return host_memory(config)
     progress("measuring the largest step")
-    use = measure_use(loaded.device, others, lambda: run_largest_step(loaded, scheduling, config.page_size))
+    use = measure_use(
+        loaded.device, loaded.bytes_taken_before, lambda: run_largest_step(loaded, scheduling, config.page_size)
+    )
     return device_memory(use, config.memory_fraction)
 
 

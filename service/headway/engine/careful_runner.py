@@ -14,6 +14,9 @@ that does not fit by single tokens ends.
 **A broken engine must not be blamed on jobs**: it would end one job after the other as failed. So a sequence is only
 blamed if something else can be computed: others in the same step, or, a few times in a row, something before. Else the
 fault is raised, the child ends and another begins. That is also the way out for a device that has stopped computing.
+
+A step may be launched while others are in flight. One that fails then, when it is launched or when it is read, is not
+looked into there: it is run again, as above, when those before it have ended.
 """
 
 from __future__ import annotations
@@ -25,10 +28,10 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from headway.core.batch import SampledToken, ScheduledChunk, StepPlan, StepResult
-from headway.core.errors import EngineError, HeadwayError
+from headway.core.errors import EngineBroken, EngineError, HeadwayError
 from headway.core.job import JobKey, SamplingParams
-from headway.core.sequence import Sequence
-from headway.engine.runner import Runner
+from headway.core.sequence import Sequence, SequenceStatus
+from headway.engine.runner import PendingStep, Runner
 
 logger = logging.getLogger(__name__)
 
@@ -82,6 +85,34 @@ class CarefulRunner:
         trial = _Trial()
         for part in self._parts(plan):
             self._attempt(part, trial)
+        return self._conclude(trial)
+
+    def launch(self, plan: StepPlan) -> PendingStep | None:
+        """Begin a step behind those in flight. None if it has to be run by itself, with `run`."""
+        if self._max_tokens is not None and plan.num_tokens > self._max_tokens:
+            return None
+        try:
+            return self._runner.launch(plan)
+        except Exception:
+            logger.warning("a step of %d sequences cannot be launched", len(plan.chunks), exc_info=True)
+            return None
+
+    def finish(self, plan: StepPlan, step: PendingStep) -> StepResult | None:
+        """What `launch` began, when it has ended. None if it failed, and has to be run again, with `run`: then what was
+        launched after it has read what is not there, and has to be run again too. Raises as `run` does."""
+        try:
+            result = step.result()
+        except Exception:
+            logger.warning("a step of %d sequences failed in flight", len(plan.chunks), exc_info=True)
+            return None
+        ended = {c.sequence.number for c in plan.chunks if c.sequence.status is SequenceStatus.FINISHED}
+        failed = {number: reason for number, reason in result.failed.items() if number not in ended}
+        trial = _Trial()
+        trial.add(plan.chunks, StepResult(result.sampled, failed))
+        return self._conclude(trial)
+
+    def _conclude(self, trial: _Trial) -> StepResult:
+        """Learn from the step. Raises `EngineError` if it shows that the engine is broken."""
         self._judge(trial)
         if trial.smallest_lack is not None and not trial.has_hog:
             self._shrink(trial.smallest_lack // 2)
@@ -136,6 +167,8 @@ class CarefulRunner:
         """None: computed. The exception is gone when this returns, and with it what its frames held of the memory."""
         try:
             result = self._runner.run(StepPlan(0, tuple(chunks)))
+        except EngineBroken:
+            raise
         except Exception as exc:
             logger.warning("a step of %d sequences failed", len(chunks), exc_info=True)
             fault = _Fault(_describe(exc), _is_lack_of_memory(exc))
@@ -177,7 +210,7 @@ def _split(chunk: ScheduledChunk, num_tokens: int) -> tuple[ScheduledChunk, Sche
     """Its first ``num_tokens`` tokens, and the rest if there is one."""
     if chunk.num_tokens <= num_tokens:
         return chunk, None
-    first = replace(chunk, num_tokens=num_tokens)
+    first = replace(chunk, num_tokens=num_tokens, is_sampled=False)
     return first, replace(chunk, start=first.end, num_tokens=chunk.num_tokens - num_tokens)
 
 
@@ -205,4 +238,4 @@ def _rehearsed(page: int, token: int) -> ScheduledChunk:
         sharing_namespace="",
     )
     sequence.page_table = [page]
-    return ScheduledChunk(sequence, 0, 1)
+    return ScheduledChunk(sequence, 0, 1, is_sampled=True)

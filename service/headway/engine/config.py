@@ -94,9 +94,21 @@ class EngineConfig:
     """auto compiles the CPU's kernels (attention, linear layers) on first use (half a minute, kept in the cache folder)
     and does without where there is no C++ compiler; on a GPU it takes Triton's for attention. off always does without,
     with attention several times slower."""
+    overlap: AutoOrOff = AutoOrOff.AUTO
+    """auto plans and launches a GPU's next step while it runs the current one; on a CPU, which both would need, it has
+    no effect. off waits for every step before it plans the next. The answers are the same."""
+    compiled_steps: AutoOrOff = AutoOrOff.AUTO
+    """auto compiles the model for a GPU when it starts (torch.compile; a minute or more, the next time seconds, kept in
+    the cache folder) and does without where that fails. off runs it op by op."""
+    captured_steps: AutoOrOff = AutoOrOff.AUTO
+    """auto captures steps that only decode as CUDA graphs when it starts, one for each of some batch sizes, in at most
+    2 % of the GPU's memory, and does without where that fails. off launches every step op by op."""
+    tensor_parallel_size: int = 1
+    """GPUs of this machine to divide the model over, with a process for each; for models that do not fit one. It must
+    divide the model's heads. kv_memory is then that of each GPU."""
     cache_folder: str | None = None
-    """Where converted and downloaded models and compiled kernels are kept. Default: headway in the user's cache folder,
-    and the Hugging Face cache for downloads."""
+    """Where converted and downloaded models are kept, and what was compiled. Default: headway in the user's cache
+    folder, and the Hugging Face cache for downloads."""
     trust_remote_code: bool = False
     """Run Python code that comes with the model. It can do whatever this process can."""
 
@@ -124,7 +136,8 @@ class EngineConfig:
         _require(self.page_size >= 1, "page_size", self.page_size, "use 1 or more")
         _require(self.max_model_len is None or self.max_model_len >= 2, "max_model_len", self.max_model_len, "use ≥ 2")
         _require(self.num_threads is None or self.num_threads >= 1, "num_threads", self.num_threads, "use 1 or more")
-        for setting in ("pack_weights", "native_kernels"):
+        _require(self.tensor_parallel_size >= 1, "tensor_parallel_size", self.tensor_parallel_size, "use 1 or more")
+        for setting in ("pack_weights", "native_kernels", "overlap", "compiled_steps", "captured_steps"):
             value = getattr(self, setting)
             _require(value in set(AutoOrOff), setting, value, f"use {' or '.join(AutoOrOff)}")
         _require(
@@ -137,6 +150,10 @@ class EngineConfig:
             for setting in ("pack_weights", "native_kernels"):
                 value = getattr(self, setting)
                 _require(value != AutoOrOff.OFF, setting, value, "int8 weights need it; use auto, or quantization off")
+            size = self.tensor_parallel_size
+            _require(
+                size == 1, "tensor_parallel_size", size, "int8 weights are not divided; use 1, or quantization off"
+            )
         if self.kv_memory is not None:
             parse_memory("kv_memory", self.kv_memory)
 

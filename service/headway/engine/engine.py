@@ -2,10 +2,13 @@
 
     Submit ─▶ announce ─ prepare ─ start ─▶ Scheduler
                                                 │ schedule            decide
-                                             Runner.run               execute
+                                             Pipeline                 execute: launch it, then read the one before it
                                                 │ Detokenizer         does a stop string end here?
                                              Scheduler.update         apply
                                                 └─▶ outputs of all jobs that changed ─▶ StepReport
+
+With ``max_steps_in_flight`` of 2 all of the host's work for a step is done while the device runs another; what a job
+gets is the same (`pipeline`, `core.scheduler`).
 
 It has no thread: whoever calls `step` drives it (the engine child's loop, a benchmark, a test). Only `prepare` may run
 in another thread, beside the steps. What goes wrong with one job ends that job alone (`careful_runner` finds out which
@@ -21,7 +24,7 @@ from dataclasses import replace
 
 import msgspec
 
-from headway.core.batch import SampledToken, StepOutcome, StepPlan, StepResult
+from headway.core.batch import SampledToken, StepOutcome, StepResult
 from headway.core.errors import JobRejected
 from headway.core.job import FinishReason, JobKey
 from headway.core.records import ErrorInfo
@@ -31,6 +34,7 @@ from headway.core.stats import SchedulerStats, StepStats
 from headway.engine.active_job import ActiveJob
 from headway.engine.careful_runner import CarefulRunner
 from headway.engine.messages import Cancel, Command, Ready, SequenceOutput, StepReport, Submit, Withdraw
+from headway.engine.pipeline import Flight, Pipeline
 from headway.engine.preparer import ENGINE_ERROR, Arrival, Prepared, Preparer, reject
 from headway.engine.runner import Runner
 from headway.engine.sampling import Sampler
@@ -50,6 +54,7 @@ class Engine:
         runner: Runner,
         sampler: Sampler,
         eos_token_ids: frozenset[int],
+        max_steps_in_flight: int = 1,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.ready = ready
@@ -57,6 +62,7 @@ class Engine:
         self._preparer = Preparer(tokenizer, eos_token_ids)
         self._scheduler = scheduler
         self._runner = CarefulRunner(runner)
+        self._pipeline = Pipeline(self._runner, max_steps_in_flight, clock)
         self._sampler = sampler
         self._clock = clock
         self._arrivals: dict[JobKey, Arrival] = {}
@@ -66,8 +72,8 @@ class Engine:
 
     @property
     def has_work(self) -> bool:
-        """Whether a step would compute something; a job that is still being prepared is nothing to compute."""
-        return self._scheduler.has_work
+        """Whether a step would compute or end something; a job that is still being prepared is nothing to compute."""
+        return self._scheduler.has_work or not self._pipeline.is_empty
 
     def apply(self, command: Command, now: float) -> None:
         match command:
@@ -136,7 +142,7 @@ class Engine:
     def use_scheduler(self, scheduler: Scheduler, max_num_seqs: int) -> None:
         """Form batches with this one from now on, over the same pages; for load tests, which compare settings without
         loading the model again. Raises ``RuntimeError`` if there is work."""
-        if self._scheduler.has_work or self._arrivals:
+        if self.has_work or self._arrivals:
             raise RuntimeError("the engine has work")
         self._scheduler = scheduler
         self.ready = msgspec.structs.replace(self.ready, max_num_seqs=max_num_seqs)
@@ -146,20 +152,29 @@ class Engine:
         self._runner.rehearse(self.ready.vocab_size, self.ready.num_pages)
 
     def step(self, now: float) -> StepReport:
-        """Run one step, if there is anything to compute, and report all that changed since the last report."""
+        """End the oldest step in flight, having launched as many as there may be, and report all that changed since the
+        last report. Nothing in flight and nothing to compute: just report."""
         self._expire(now)
         started = self._clock()
-        plan = self._scheduler.schedule(now)
-        if not plan.chunks:
+        self._launch(now)
+        if self._pipeline.is_empty:
             return self.report()
-        stats = _measure(plan, self._clock() - started)
-        result = self._runner.run(plan)
+        flight, result = self._pipeline.finish()
         self._end_failed(result, now)
         result = self._read(result, now)
-        seconds = self._clock() - started
-        finished_at = now + seconds
-        self._deliver(self._scheduler.update(plan, replace(result, seconds=seconds), finished_at), finished_at)
-        return self.report(replace(stats, seconds=self._clock() - started))
+        finished_at = now + self._clock() - started
+        result = replace(result, seconds=self._pipeline.seconds(flight))
+        self._deliver(self._scheduler.update(flight.plan, result, finished_at), finished_at)
+        return self.report(_measure(flight, self._pipeline.close(flight)))
+
+    def _launch(self, now: float) -> None:
+        """As many steps as may be in flight."""
+        while self._pipeline.has_room:
+            began_at = self._clock()
+            plan = self._scheduler.schedule(now)
+            if not plan.chunks:
+                return
+            self._pipeline.launch(plan, began_at)
 
     def report(self, step: StepStats | None = None) -> StepReport:
         """All that changed since the last report."""
@@ -201,7 +216,9 @@ class Engine:
         """The result with the tokens marked that complete a stop string."""
         sampled: dict[int, SampledToken] = {}
         for number, token in result.sampled.items():
-            job = self._jobs_by_number[number]
+            job = self._jobs_by_number.get(number)
+            if job is None:
+                continue  # it ended while the step was in flight
             try:
                 sampled[number] = replace(token, completes_stop=job.read(token))
             except Exception:
@@ -255,13 +272,13 @@ class Engine:
         self._sampler.forget(job.sequence)
 
 
-def _measure(plan: StepPlan, schedule_seconds: float) -> StepStats:
-    """The plan's numbers, before `update` changes the sequences that they come from."""
+def _measure(flight: Flight, seconds: float) -> StepStats:
+    plan = flight.plan
     num_prefill_tokens = sum(chunk.num_tokens for chunk in plan.chunks if chunk.is_prefill)
     return StepStats(
         number=plan.number,
-        seconds=0.0,
-        schedule_seconds=schedule_seconds,
+        seconds=seconds,
+        schedule_seconds=flight.planned_at - flight.began_at,
         num_prefill_tokens=num_prefill_tokens,
         num_decode_tokens=plan.num_tokens - num_prefill_tokens,
         num_sequences=len(plan.chunks),

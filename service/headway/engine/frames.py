@@ -37,7 +37,11 @@ decode_event = msgspec.msgpack.Decoder(Event).decode
 
 
 def encode_frame(message: Start | Command | Event) -> bytes:
-    body = _encoder.encode(message)
+    return frame(_encoder.encode(message))
+
+
+def frame(body: bytes) -> bytes:
+    """The body with its length before it."""
     return len(body).to_bytes(NUM_LENGTH_BYTES, "big") + body
 
 

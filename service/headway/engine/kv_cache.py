@@ -1,11 +1,14 @@
 """The memory that holds keys and values, in pages, and how many pages fit.
 
-    key_pages[layer]     [num_pages, page_size, num_kv_heads, key_dim]
-    value_pages[layer]   [num_pages, page_size, num_kv_heads, value_dim]
+    key_pages[layer]     [num_pages + 1, page_size, num_kv_heads, key_dim]
+    value_pages[layer]   [num_pages + 1, page_size, num_kv_heads, value_dim]
 
       page 0           page 1           page 2
     ├──┬──┬──┬── … ──┼──┬──┬──┬── … ──┼──┬──── …     one page id names the same place in every layer,
      token slots                                     so a sequence has one page table, not one per layer
+
+The last one is the scratch page. It belongs to nobody, `num_pages` does not count it, and what rows write that only
+fill up a step goes there.
 
 The pages are left as the allocator gives them: nothing reads a slot before it is written, and on a CPU the system
 commits the memory only where pages are used. Which page belongs to whom is not known here (`core.pages`), nor where the
@@ -34,6 +37,7 @@ class KvCache:
         self, loaded: LoadedModel, num_pages: int, page_size: int, scales: Sequence[Scales] | None = None
     ) -> None:
         self.num_pages = num_pages
+        self.scratch_page = num_pages
         self.page_size = page_size
         self.max_model_len = min(loaded.max_model_len, num_pages * page_size)
         """The longest sequence that the model takes and the pages hold."""
@@ -42,7 +46,7 @@ class KvCache:
         self.value_pages: list[Tensor] = []
         dtype = loaded.dtype if scales is None else EIGHT_BITS
         for layer in loaded.layers:
-            shape = (num_pages, page_size, layer.num_kv_heads)
+            shape = (num_pages + 1, page_size, layer.num_kv_heads)
             self.key_pages.append(torch.empty((*shape, layer.key_dim), dtype=dtype, device=loaded.device))
             self.value_pages.append(torch.empty((*shape, layer.value_dim), dtype=dtype, device=loaded.device))
 

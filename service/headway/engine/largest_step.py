@@ -34,7 +34,7 @@ _COSTLY = SamplingParams(
     stop_token_ids=(0,),
     logprobs=MAX_LOGPROBS,
 )
-"""Nearly every token is as likely as any other, so that finding the nucleus takes sorting the whole vocabulary."""
+"""Nearly every token is as likely as any other, so that finding the nucleus takes the whole vocabulary."""
 
 
 def run_largest_step(loaded: LoadedModel, scheduling: SchedulerConfig, page_size: int) -> None:

@@ -1,24 +1,20 @@
 """Finds, loads and checks a model.
 
 Whatever names the model ends as a folder or a hub id that transformers loads, with our attention in place of its own.
-What the engine must know of it (key and value heads per layer) is measured with one forward of one token rather than
-read from the config, because configs spell it in as many ways as there are families; the same forward shows that
-the model calls our attention in every layer. Models that would run but give wrong answers (attention patterns that only
-a mask expresses) are refused by name.
+With ``tensor_parallel_size`` each process reads from the safetensors files what its shard needs, and no more
+(`headway.engine.parallel`).
 """
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from torch import Tensor
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -27,36 +23,27 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
+from transformers.distributed import DistributedConfig
 from transformers.utils.logging import disable_progress_bar
 
-from headway.core.errors import EngineError, SettingError
-from headway.engine.attention import ATTENTION_NAME, LayerCall
+from headway.core.errors import SettingError
+from headway.engine.attention import ATTENTION_NAME
 from headway.engine.builtin_models import BUILTIN_MODELS, builtin_gguf, did_you_mean
-from headway.engine.config import AutoOrOff, Device, DType, EngineConfig, Quantization
-from headway.engine.fusion import can_fuse, fuse
+from headway.engine.config import DType, EngineConfig
+from headway.engine.cpu_rewrite import rewrite_for_cpu
+from headway.engine.device import choose_device
+from headway.engine.device_memory import bytes_taken_by_others
 from headway.engine.gguf import converted_folder
 from headway.engine.hub import announce_download
-from headway.engine.huge_pages import move_to_huge_pages
-from headway.engine.linear_choice import choose_int8, choose_linear
-from headway.engine.linears import BuildLinear, rewrite_linears, weight_bytes
-from headway.engine.native.kernels import use_native_kernels
+from headway.engine.measure import LayerShape, check_pattern, measure_layers
+from headway.engine.parallel.divisible import check_divisible
+from headway.engine.parallel.group import first_rank_first
 
 Progress = Callable[[str], None]
 
 A_MODEL_IS = "give a folder as from the Hugging Face hub, a GGUF file (*.gguf), an id of the hub, or smollm2"
-LAYER_TYPES = {"full_attention", "sliding_attention"}
-"""Entries of a config's ``layer_types`` whose attention the op can express."""
 LENGTH_DEPENDENT_ROPES = {"dynamic", "longrope"}
 """Position codes that change for a whole batch once one sequence exceeds the original length."""
-
-
-@dataclass(frozen=True, slots=True)
-class LayerShape:
-    """What one layer keeps per token."""
-
-    num_kv_heads: int
-    key_dim: int
-    value_dim: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +58,8 @@ class LoadedModel:
     """Most tokens of a sequence: the model's own limit or the setting, whichever is less."""
     model_id: str
     layers: tuple[LayerShape, ...]
+    bytes_taken_before: int = 0
+    """Of a GPU's memory, by others."""
 
     @property
     def config(self) -> PretrainedConfig:
@@ -92,28 +81,30 @@ class LoadedModel:
 
 def load_model(config: EngineConfig, progress: Progress) -> LoadedModel:
     """Raises ``SettingError`` for a model that cannot be found, read or served, ``EngineError`` if the hub cannot be
-    reached. Sets torch's threads if asked to."""
-    if config.num_threads is not None:
-        torch.set_num_threads(config.num_threads)
+    reached. Sets torch's threads."""
+    _set_threads(config)
     disable_progress_bar()
-    device = _device(config)
-    source = model_source(config, progress)
+    device = choose_device(config)
+    bytes_taken_before = bytes_taken_by_others(device)
+    with first_rank_first():  # it may have to convert a file
+        source = model_source(config, progress)
     progress(f"loading {config.model}")
     options = {"cache_dir": _hub_folder(config), "trust_remote_code": config.trust_remote_code}
     try:
         stated = AutoConfig.from_pretrained(source, **options)
+        check_divisible(stated, config)
         tokenizer = AutoTokenizer.from_pretrained(source, **options)
         model = AutoModelForCausalLM.from_pretrained(
             source,
             dtype=_dtype(config, stated, device),
             attn_implementation=ATTENTION_NAME,
             use_safetensors=True,
-            device_map={"": device},
+            **_placement(config, device),
             **options,
         )
     except (OSError, ValueError, KeyError, ImportError, SafetensorError) as exc:
         raise SettingError("model", config.model, f"cannot be loaded: {exc}{did_you_mean(config.model)}") from exc
-    return prepare(model, tokenizer, config, progress)
+    return replace(prepare(model, tokenizer, config, progress), bytes_taken_before=bytes_taken_before)
 
 
 def prepare(
@@ -124,10 +115,10 @@ def prepare(
     if model.dtype == torch.float64:
         # The grouped matrix multiplication that experts use by default knows no float64.
         model.set_experts_implementation("eager")
-    _check_pattern(model, config)
-    layers = _measure_layers(model, config)
-    _replace_linears(model, config, progress)
-    _fuse(model, config, progress)
+    check_pattern(model, config)
+    layers = measure_layers(model, config)
+    if config.tensor_parallel_size == 1:  # transformers has changed the forwards of a divided model's linear layers
+        rewrite_for_cpu(model, config, cache_folder(config), progress)
     return LoadedModel(
         model=model,
         tokenizer=tokenizer,
@@ -166,12 +157,19 @@ def _hub_folder(config: EngineConfig) -> str | None:
     return None if config.cache_folder is None else str(cache_folder(config) / "hub")
 
 
-def _device(config: EngineConfig) -> torch.device:
-    has_gpu = torch.cuda.is_available()
-    if config.device == Device.CUDA and not has_gpu:
-        raise SettingError("device", config.device, "torch sees no CUDA GPU here; use cpu or auto")
-    use_gpu = has_gpu and config.device != Device.CPU
-    return torch.device("cuda", torch.cuda.current_device()) if use_gpu else torch.device("cpu")
+def _set_threads(config: EngineConfig) -> None:
+    """Ranks that compute on one CPU share its cores."""
+    if config.num_threads is not None:
+        torch.set_num_threads(config.num_threads)
+    elif config.tensor_parallel_size > 1:
+        torch.set_num_threads(max(1, torch.get_num_threads() // config.tensor_parallel_size))
+
+
+def _placement(config: EngineConfig, device: torch.device) -> dict[str, Any]:
+    """What transformers needs to know to put the weights where they belong: all on one device, or a shard of them."""
+    if config.tensor_parallel_size == 1:
+        return {"device_map": {"": device}}
+    return {"distributed_config": DistributedConfig(tp_size=config.tensor_parallel_size)}
 
 
 def _dtype(config: EngineConfig, stated: PretrainedConfig, device: torch.device) -> torch.dtype:
@@ -184,19 +182,6 @@ def _dtype(config: EngineConfig, stated: PretrainedConfig, device: torch.device)
     if device.type == "cuda" or own.itemsize > 2:
         return own
     return torch.bfloat16 if torch.cpu._is_avx512_bf16_supported() else torch.float32
-
-
-def _check_pattern(model: PreTrainedModel, config: EngineConfig) -> None:
-    text = model.config.get_text_config()
-    unknown = set(getattr(text, "layer_types", None) or ()) - LAYER_TYPES
-    if unknown:
-        raise SettingError(
-            "model", config.model, f"has layers of kinds that are not served: {', '.join(sorted(unknown))}"
-        )
-    if model.config.is_encoder_decoder or getattr(text, "use_bidirectional_attention", None):
-        raise SettingError("model", config.model, "is not a causal language model")
-    if "logits_to_keep" not in inspect.signature(model.forward).parameters:
-        raise SettingError("model", config.model, "its forward cannot compute logits for chosen rows (logits_to_keep)")
 
 
 def _eos_token_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None) -> frozenset[int]:
@@ -219,71 +204,3 @@ def _max_model_len(model: PreTrainedModel, config: EngineConfig, progress: Progr
     if not limits:
         raise SettingError("max_model_len", None, f"{config.model} states no limit of its own; set one")
     return min(limits)
-
-
-@dataclass(slots=True)
-class _Measure:
-    """Answers each layer with zeros and writes down what it would store."""
-
-    layers: dict[int, LayerShape] = field(default_factory=dict)
-
-    def attend(self, call: LayerCall) -> Tensor:
-        self.layers[call.layer] = LayerShape(call.key.shape[1], call.key.shape[2], call.value.shape[2])
-        return call.query.new_zeros((*call.query.shape[:2], call.value.shape[2]))
-
-
-@torch.inference_mode()
-def _measure_layers(model: PreTrainedModel, config: EngineConfig) -> tuple[LayerShape, ...]:
-    measure = _Measure()
-    try:
-        _run_tokens(model, 1, measure)
-    except (EngineError, TypeError) as exc:
-        raise SettingError("model", config.model, f"cannot be served with paged attention: {exc}") from exc
-    num_layers = model.config.get_text_config().num_hidden_layers
-    if sorted(measure.layers) != list(range(num_layers)):
-        fix = f"only {len(measure.layers)} of its {num_layers} layers call the attention interface"
-        raise SettingError("model", config.model, fix)
-    return tuple(measure.layers[index] for index in range(num_layers))
-
-
-def _run_tokens(model: PreTrainedModel, num_tokens: int, measure: _Measure) -> None:
-    positions = torch.arange(num_tokens, device=model.device)[None]
-    keywords: dict[str, Any] = {"use_cache": False, "paged": measure}
-    model(input_ids=torch.zeros_like(positions), position_ids=positions, **keywords)
-
-
-def _load_native(config: EngineConfig, progress: Progress) -> bool:
-    return config.native_kernels is AutoOrOff.AUTO and use_native_kernels(cache_folder(config), progress)
-
-
-def _fuse(model: PreTrainedModel, config: EngineConfig, progress: Progress) -> None:
-    if model.device.type != "cpu" or not _load_native(config, progress) or not can_fuse(model.dtype, model.device):
-        return
-    fusion = fuse(model, model.dtype, lambda: _run_tokens(model, 2, _Measure()))
-    progress(f"fused {fusion.num_norms} norms and {fusion.num_gates} gated MLPs")
-
-
-def _replace_linears(model: PreTrainedModel, config: EngineConfig, progress: Progress) -> None:
-    arguments = (model.dtype, model.device, lambda: _load_native(config, progress))
-    if config.quantization is Quantization.INT8:
-        obstacle = _pack_weights(model, choose_int8(*arguments), progress)
-        if obstacle is not None:
-            raise SettingError("quantization", config.quantization, f"not for this model ({obstacle}); set it to off")
-    elif config.pack_weights is AutoOrOff.AUTO and (build := choose_linear(*arguments)):
-        obstacle = _pack_weights(model, build, progress)
-        if obstacle is not None:
-            progress(f"weights stay unpacked: {obstacle}")
-
-
-def _pack_weights(model: PreTrainedModel, build: BuildLinear, progress: Progress) -> str | None:
-    """Why the model stays as it is, if it does."""
-    rewrite = rewrite_linears(model, lambda: _run_tokens(model, 2, _Measure()), build)
-    if rewrite.num_linears == 0:
-        return rewrite.obstacle or "it calls no linear layers"
-    # Also because checkpoints are mapped, not read: all of a file counts as ours as long as one tensor lies in it.
-    move_to_huge_pages([*model.parameters(), *model.buffers()])
-    progress(
-        f"packed the weights of {rewrite.num_linears} linear layers, {rewrite.num_merged} of them merged; "
-        f"all weights take {weight_bytes(model) / 1e6:.0f} MB"
-    )
-    return None

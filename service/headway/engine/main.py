@@ -1,6 +1,7 @@
 """The engine child: ``python -m headway.engine.main --fd N``, started by `engine.process`.
 
-It loads the model, and serves it in the loop of `engine.serve`.
+It loads the model, and serves it in the loop of `engine.serve`. If the model is divided over several GPUs, it is rank 0
+of the processes that compute it (`engine.parallel`).
 
 The child ends when its parent does: the kernel kills it (Linux), and the end of the stream stops it anywhere. The
 terminal's Ctrl-C, and its end, reach the whole group of processes, but what they mean is the parent's to decide.
@@ -9,19 +10,18 @@ terminal's Ctrl-C, and its end, reach the whole group of processes, but what the
 from __future__ import annotations
 
 import argparse
-import ctypes
 import gc
 import logging
-import os
 import signal
-import socket
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
-from headway.core.errors import HeadwayError, SettingError
+from headway.core.errors import HeadwayError
+from headway.engine.child import FAILED_STATUS, SharedSocket, die_with, ignore_signals, leave, take_logs_over
 from headway.engine.frames import decode_start, encode_frame, read_frame
-from headway.engine.messages import Event, Failed, Loading, WrongSetting
+from headway.engine.messages import Event, Failed, Loading
+from headway.engine.parallel.other_ranks import OtherRanks
 from headway.telemetry.config import TelemetryConfig
 from headway.telemetry.logs import configure_logs
 
@@ -30,45 +30,52 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-FAILED_STATUS = 1
-LIBRARIES = ("huggingface_hub", "transformers")
-PR_SET_PDEATHSIG = 1
+LOSS_SECONDS = 1.0
+"""How long after a failure here another rank may turn out to have ended, which explains it better."""
 
 
 def main() -> None:
     arguments = _arguments()
-    _die_with(arguments.parent)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    die_with(arguments.parent)
+    ignore_signals("SIGINT", "SIGHUP")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    with socket.socket(fileno=arguments.fd) as connection, suppress(BrokenPipeError, ConnectionResetError):
+    with SharedSocket(arguments.fd) as connection:
         EngineChild(connection).run()
 
 
 class EngineChild:
     """The child's end of the connection."""
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: SharedSocket) -> None:
         self._connection = connection
+        self._others = OtherRanks(self._lost)
 
-    def run(self) -> None:
-        """Returns when the parent has closed the stream; exits with status 1 on failure, having told the parent why.
+    def run(self) -> NoReturn:
+        """Exits with status 0 when the parent has closed the stream, and with 1 on failure, having told the parent why.
 
         What went wrong is for the parent to log; what nobody has foreseen is logged here too, with its traceback.
         """
+        status = 0
         try:
-            engine = self._load()
-            if engine is not None:
-                from headway.engine.serve import EngineLoop  # imports torch
-
-                EngineLoop(engine, self._connection).run()
-        except (BrokenPipeError, ConnectionResetError):
-            raise
+            with suppress(BrokenPipeError, ConnectionResetError):
+                self._serve()
+        except SystemExit:  # SIGTERM
+            pass
         except Exception as error:
-            if not isinstance(error, HeadwayError):
-                logger.exception("the engine failed")
-            self._send(Failed(_explain(error), WrongSetting.of(error) if isinstance(error, SettingError) else None))
-            sys.exit(FAILED_STATUS)
+            self._tell(error)
+            status = FAILED_STATUS
+        if self._others.pids:
+            self._others.kill()
+            leave(status)
+        sys.exit(status)
+
+    def _serve(self) -> None:
+        engine = self._load()
+        if engine is not None:
+            from headway.engine.serve import EngineLoop  # imports torch
+
+            EngineLoop(engine, self._connection).run()
+        self._others.stop()
 
     def _load(self) -> Engine | None:
         """None if the parent is gone before it said what to load."""
@@ -77,11 +84,13 @@ class EngineChild:
             return None
         start = decode_start(frame)
         configure_logs(TelemetryConfig(log_level=start.log_level, log_format=start.log_format))
+        if start.engine.tensor_parallel_size > 1:
+            self._others.start(start)
         self._send(Loading("importing torch and transformers"))
         from headway.engine.build import build_engine  # takes seconds: say so first
 
-        _take_logs_over()
-        engine = build_engine(start.engine, start.scheduler, lambda stage: self._send(Loading(stage)))
+        take_logs_over()
+        engine = build_engine(start.engine, start.scheduler, lambda stage: self._send(Loading(stage)), self._others)
         self._send(Loading("rehearsing a step"))
         engine.rehearse()
         gc.collect()
@@ -89,28 +98,21 @@ class EngineChild:
         self._send(engine.ready)
         return engine
 
+    def _tell(self, error: Exception) -> None:
+        self._others.await_loss(LOSS_SECONDS)
+        if not isinstance(error, HeadwayError):
+            logger.error("the engine failed", exc_info=error)
+        with suppress(OSError):
+            self._send(Failed.of(error))
+
+    def _lost(self, failed: Failed) -> NoReturn:
+        """Another rank has ended. Called in a thread, while this one may be blocked for good."""
+        with suppress(OSError):
+            self._send(failed)
+        leave(FAILED_STATUS)
+
     def _send(self, event: Event) -> None:
         self._connection.sendall(encode_frame(event))
-
-
-def _take_logs_over() -> None:
-    """These libraries print through handlers of their own as well, so that everything would be said twice."""
-    for name in LIBRARIES:
-        library = logging.getLogger(name)
-        library.handlers.clear()
-        library.propagate = True
-
-
-def _explain(error: Exception) -> str:
-    return str(error) if isinstance(error, HeadwayError) else f"{type(error).__name__}: {error}"
-
-
-def _die_with(parent: int) -> None:
-    """Let the kernel kill this process when its parent ends, however that happens (Linux)."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it ended before the line above
-        sys.exit(0)
 
 
 def _arguments() -> argparse.Namespace:

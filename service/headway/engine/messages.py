@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import msgspec
 
-from headway.core.errors import SettingError, plain
+from headway.core.errors import HeadwayError, SettingError, plain
 from headway.core.job import FinishReason, JobKey, Message, SamplingParams
 from headway.core.records import ErrorInfo, TokenLogprobs, Usage
 from headway.core.stats import SchedulerStats, StepStats
@@ -120,6 +120,11 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
     message: str
     wrong_setting: WrongSetting | None = None
     """What another start will not mend; None: it may."""
+
+    @classmethod
+    def of(cls, error: Exception) -> Failed:
+        message = str(error) if isinstance(error, HeadwayError) else f"{type(error).__name__}: {error}"
+        return cls(message, WrongSetting.of(error) if isinstance(error, SettingError) else None)
 
 
 Event = Loading | Ready | StepReport | Failed

@@ -17,7 +17,8 @@ from contextlib import ExitStack, suppress
 
 from headway.core.errors import EngineError, HeadwayError, SettingError
 from headway.core.scheduler_config import SchedulerConfig
-from headway.engine.config import EngineConfig
+from headway.engine.child import how_it_ended
+from headway.engine.config import Device, EngineConfig
 from headway.engine.frames import Start, decode_event, encode_frame, receive_frame
 from headway.engine.messages import Command, Event, Failed, Loading, Ready, StepReport
 from headway.telemetry.logs import log_style
@@ -124,8 +125,7 @@ class EngineProcess:
         """Why the stream ended."""
         assert self._process is not None, "started"
         status = await self._process.wait()
-        how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"exited with status {status}"
-        return EngineError(f"the engine child (process {self.pid}) {how}")
+        return EngineError(f"the engine child (process {self.pid}) {how_it_ended(status)}")
 
     def _write(self, message: Start | Command) -> None:
         assert self._writer is not None, "started"
@@ -169,6 +169,8 @@ def child_environment(config: EngineConfig) -> dict[str, str]:
     """
     variables = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": SPIN_COUNT, "TOKENIZERS_PARALLELISM": "false"}
     variables["TQDM_DISABLE"] = "1"
+    if config.tensor_parallel_size > 1 and config.device == Device.CPU:
+        variables["CUDA_VISIBLE_DEVICES"] = ""  # transformers divides a model over the GPUs that it sees
     if config.num_threads is not None:
         variables["OMP_NUM_THREADS"] = str(config.num_threads)
     return variables

@@ -22,7 +22,7 @@ class StepInputs:
     """T tokens of B sequences; the longest page table has M entries."""
 
     token_ids: Int64
-    """[T]"""
+    """[T]; 0 where a token is pending"""
     positions: Int64
     """[T], within its sequence"""
     slot_mapping: Int64
@@ -62,7 +62,8 @@ def build_step_inputs(plan: StepPlan, page_size: int) -> StepInputs:
 def _token_ids(chunks: tuple[ScheduledChunk, ...]) -> Int64:
     token_ids: list[int] = []
     for chunk in chunks:
-        token_ids += chunk.sequence.token_ids[chunk.start : chunk.end]
+        known = chunk.sequence.token_ids[chunk.start : chunk.end]
+        token_ids += known or [0]
     return np.array(token_ids, dtype=np.int64)
 
 

@@ -1,4 +1,4 @@
-"""What server and client share: the method, the credentials, and the options of the connection."""
+"""What server and client share: the credentials, and the options of the connection."""
 
 from __future__ import annotations
 
@@ -12,9 +12,6 @@ from headway.core.errors import SettingError
 from headway.lease.config import LeaseConfig
 
 logger = logging.getLogger(__name__)
-
-SERVICE = "headway.lease.v1.LeaseService"
-METHOD = "Attach"
 
 Options = list[tuple[str, int | str]]
 

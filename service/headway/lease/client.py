@@ -19,10 +19,11 @@ import grpc
 from headway.core.errors import LeaseError, SettingError
 from headway.core.lease_messages import Demand, Hello, LeaderMessage, Redirect, Welcome, WorkerMessage
 from headway.lease import lease_pb2 as pb
-from headway.lease.channel import METHOD, SERVICE, TlsFiles, connection_options
+from headway.lease.channel import TlsFiles, connection_options
 from headway.lease.config import LeaseConfig
 from headway.lease.outgoing import Outgoing
 from headway.lease.translate import leader_messages_from_wire, worker_messages_to_wire
+from headway.lease.versions import METHOD, SERVICE, explained
 
 logger = logging.getLogger(__name__)
 
@@ -168,6 +169,8 @@ class LeaseClient:
 def _reason(error: grpc.aio.AioRpcError) -> str:
     """What gRPC says, without the names of its layers and the address, which stand before what happened."""
     details = (error.details() or "").rpartition("last error: ")[2]
+    if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+        return explained(details)
     return f"{error.code().name}: {_LAYERS.sub('', details)}"
 
 

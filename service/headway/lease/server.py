@@ -20,11 +20,12 @@ import grpc
 from headway.core.errors import LeaseError
 from headway.core.lease_messages import Hello, LeaderMessage, Redirect, WorkerMessage
 from headway.lease import lease_pb2 as pb
-from headway.lease.channel import METHOD, SERVICE, Options, RenewedCertificates, TlsFiles, connection_options
+from headway.lease.channel import Options, RenewedCertificates, TlsFiles, connection_options
 from headway.lease.config import LeaseConfig, split_address
 from headway.lease.outgoing import Outgoing
 from headway.lease.ports import cannot_be_had, require_free
 from headway.lease.translate import leader_messages_to_wire, worker_messages_from_wire
+from headway.lease.versions import METHOD, SERVICE, OtherVersions
 
 logger = logging.getLogger(__name__)
 
@@ -93,7 +94,8 @@ class LeaseServer:
         handler = grpc.stream_stream_rpc_method_handler(
             self._attach, pb.WorkerMessages.FromString, pb.LeaderMessages.SerializeToString
         )
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler}),))
+        attach = grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler})
+        self._server.add_generic_rpc_handlers((attach, OtherVersions()))
         self._port = self._bind(self._server)
         await self._server.start()
 

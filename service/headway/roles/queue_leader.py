@@ -194,7 +194,7 @@ class QueueLeader:
         if not self._may_serve():
             return
         if isinstance(message, Demand):
-            self._telemetry.asked(stream, message)
+            self._telemetry.asked(stream)
         outstanding = self._leases.find(message.key) if isinstance(message, Ended) else None
         actions = self._leases.receive(stream, message, self._clock.now())
         self._actions.carry_out(actions)

@@ -40,13 +40,13 @@ class QueueMetrics:
         self._queue_seconds = meter.create_histogram(
             "headway_queue_seconds",
             "s",
-            "From a job's arrival to its grant",
+            "From a job's arrival, or its return from a worker, to its grant",
             explicit_bucket_boundaries_advisory=WAIT_BUCKETS,
         )
         self._grant_seconds = meter.create_histogram(
             "headway_grant_seconds",
             "s",
-            "From the moment when a job and a worker that asks are both there, to the grant",
+            "From when a waiting job and a worker that asks are both there, to the grant",
             explicit_bucket_boundaries_advisory=GRANT_BUCKETS,
         )
 
@@ -62,7 +62,7 @@ class QueueMetrics:
         self._queue_seconds.record(queue_seconds, {"model": model, "tenant": self._tenants.label(tenant)})
 
     def answered(self, model: str, grant_seconds: float) -> None:
-        """A job that was there was granted this long after its worker had asked, or after it came itself."""
+        """A grant went out so long after both were there: its job, waiting, and its worker, asking."""
         self._grant_seconds.record(grant_seconds, {"model": model})
 
     def ended(self, model: str, tenant: str, reason: FinishReason) -> None:

@@ -1,7 +1,7 @@
 """One trace per job, across processes: spans are emitted at the end, from recorded times, and never per token.
 
     submit   the leader: from the broker's timestamp to the job's end (child of the client's span, if it sent one)
-    ├── queue     the leader, once per grant: from the job's arrival to the grant
+    ├── queue     the leader, once per grant: from the job's arrival, or its return from a worker, to the grant
     ├── prefill   the worker, once per attempt: from the grant to the first token
     └── decode    the worker, once per attempt: from the first token to the last
 

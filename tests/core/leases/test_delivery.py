@@ -74,6 +74,17 @@ def test_a_returned_job_is_granted_again_before_later_ones_and_does_not_count(le
     assert regrants[0].num_lost_attempts == 0
 
 
+def test_a_job_has_waited_since_it_came_back(leader, hello):
+    """And not since its arrival: a worker had it for most of that time."""
+    job, _ = leader.add("a")
+    arrived = leader.now
+    stream, _ = leader.connect(hello("w1"))
+    assert job.waiting_since == arrived
+    leader.tick(5.0)
+    leader.lose(stream)
+    assert job.waiting_since == leader.now == arrived + 5.0 + leader.terms.lease_seconds
+
+
 def test_a_worker_that_gave_a_job_back_gets_none_until_it_asks_anew(leader, granted, book):
     stream, grant = granted
     assert not book.grants(leader.receive(stream, Returned(grant.key, grant.token, "cannot now")))

@@ -23,7 +23,7 @@ def queue_with(*tenants: str) -> JobQueue:
 def decode(number: int) -> StepPlan:
     """A step in which the sequence of that number gets one token, of weight 2."""
     sequence = Sequence(number, JobKey("any", "any"), SamplingParams(), [1, 1], 1, 0.0, num_computed_tokens=1)
-    return StepPlan(1, (ScheduledChunk(sequence, 1, 1),))
+    return StepPlan(1, (ScheduledChunk(sequence, 1, 1, is_sampled=True),))
 
 
 def watch() -> ServiceWatch:

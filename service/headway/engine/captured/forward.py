@@ -1,0 +1,70 @@
+"""The forward that replays captured decodes, and how they are captured at the start."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from headway.engine.captured.ladder import DecodeShape, Ladder, best_fit
+from headway.engine.captured.recording import Recorder, Replay
+from headway.engine.captured.static_inputs import StaticInputs
+from headway.engine.forward import DeviceInputs, Forward
+
+logger = logging.getLogger(__name__)
+
+
+class CapturedForward:
+    """Replays the decodes that fit the ladder, and leaves everything else to ``forward``, which also computes what is
+    captured."""
+
+    def __init__(self, forward: Forward, ladder: Ladder, scratch_page: int, device: torch.device) -> None:
+        self._forward = forward
+        self._ladder = ladder
+        self._inputs = StaticInputs(ladder.largest, scratch_page, ladder.page_size, device)
+        self._replays: dict[DecodeShape, Replay] = {}
+        self._logits = torch.empty(0)
+        """[largest batch size, vocab_size]. In memory of their own: what graphs allocate, the next one overwrites."""
+
+    @property
+    def shapes(self) -> frozenset[DecodeShape]:
+        """That are captured."""
+        return frozenset(self._replays)
+
+    @torch.inference_mode()
+    def capture(self, recorder: Recorder, budget_bytes: int, agree: Callable[[int], int] = int) -> None:
+        """The ladder's shapes, in its order, until they take ``budget_bytes``. What cannot be captured is not, with a
+        warning. Steps of a missing shape are padded to a larger one, or not replayed. ``agree`` gives the least of what
+        all processes say that compute the model together: they must capture, and pad, alike."""
+        try:
+            self._logits = torch.empty_like(self._forward(self._inputs.view(self._ladder.largest)))
+            for shape in self._ladder.shapes:
+                if agree(budget_bytes - recorder.num_bytes) <= 0:
+                    return
+                self._replays[shape] = recorder.record(self._step(shape))
+        except RuntimeError as exc:
+            logger.warning("decodes beyond %d shapes are not captured: %s", len(self._replays), exc)
+
+    @torch.inference_mode()
+    def __call__(self, inputs: DeviceInputs) -> Tensor:
+        shape = self._fitting(inputs)
+        if shape is None:
+            return self._forward(inputs)
+        self._inputs.fill(inputs)
+        self._replays[shape]()
+        return self._logits[: len(inputs.token_ids)]
+
+    def _fitting(self, inputs: DeviceInputs) -> DecodeShape | None:
+        """Decided from shapes alone. A sequence has at least one token, so as many tokens as sequences are one each."""
+        num_sequences, num_columns = inputs.page_table.shape
+        if not num_sequences == len(inputs.token_ids) == len(inputs.sampled_rows):
+            return None
+        return best_fit(self._replays, num_sequences, num_columns)
+
+    def _step(self, shape: DecodeShape) -> Callable[[], None]:
+        def step() -> None:
+            self._logits[: shape.batch_size].copy_(self._forward(self._inputs.view(shape)))
+
+        return step
