@@ -42,10 +42,11 @@ test-unit: $(READY)
 test-charts: $(READY)
 	$(TEST_ENV) $(BIN)/pytest -n $(WORKERS) --maxprocesses 4 --dist loadfile tests/charts $(ARGS)
 
-# The GPU's kernels, as far as a machine without one can tell: in Triton's interpreter against float64, and every
-# configuration compiled for compute capability 9.0 and 8.0.
+# The GPU's path, as far as a machine without one can tell: kernels in Triton's interpreter against float64, and every
+# configuration compiled for compute capability 9.0 and 8.0; and that `loadtest.gpu_check` measures what it says.
+GPU_TESTS := tests/engine/triton_kernels tests/loadtest/gpu
 test-kernels: $(READY)
-	HEADWAY_ALL_KERNELS=1 $(TEST_ENV) $(BIN)/pytest -n $(WORKERS) --maxprocesses 4 --dist load tests/engine/triton_kernels $(ARGS)
+	HEADWAY_ALL_KERNELS=1 $(TEST_ENV) $(BIN)/pytest -n $(WORKERS) --maxprocesses 4 --dist load $(GPU_TESTS) $(ARGS)
 
 # The chart's alerts over made-up series. Needs promtool (Debian: apt-get install prometheus), which no wheel has.
 test-alerts:

@@ -78,6 +78,7 @@ from loadtest.progress import Watch, nobody
 from loadtest.recording import Recording
 from loadtest.report import build_report, floor_text, to_text
 from loadtest.results.documents import decode_document
+from loadtest.results.files import write_report
 from loadtest.targets.systems import Say
 from loadtest.targets.target import Target
 from loadtest.turns import HEADWAY, Measured, Run, Turns
@@ -99,7 +100,8 @@ def bench(options: BenchOptions, settings: Settings, say: Say, watch: Watch = no
         floor = measure_floor(settings.engine)
     workload = options.draw_workload(DEFAULT_VOCAB_SIZE if floor is None else floor.vocab_size)
     settings = with_weights(settings, workload.weights)
-    opening = Opening(settings, say, watch, options.timeout_seconds, None if floor is None else floor.model_source)
+    model_source = None if floor is None else floor.model_source
+    opening = Opening(settings, say, watch, options.timeout_seconds, model_source, workload.longest)
     report = {
         **_what_was_run(options, workload, settings),
         **_measured(options, workload, opening),
@@ -107,7 +109,7 @@ def bench(options: BenchOptions, settings: Settings, say: Say, watch: Watch = no
     }
     report["floor"] = None if floor is None else _floor_report(floor.floor, workload.requests, report)
     if options.json_path is not None:
-        options.json_path.write_text(json.dumps(report, indent=1) + "\n")
+        write_report(options.json_path, json.dumps(report, indent=1) + "\n")
     if options.html_path is not None:
         _write_page(report, options.html_path)
     return report

@@ -36,9 +36,13 @@ class Floor:
 
     def decode_step_seconds(self, num_sequences: int, context_tokens: float) -> float:
         """The least for a step of ``num_sequences`` decodes whose sequences are ``context_tokens`` long on average."""
-        num_bytes = self.weight_bytes + num_sequences * context_tokens * self.kv_bytes_per_token
         num_flops = 2 * self.num_weights * num_sequences
-        return max(num_bytes / self.read_bytes_per_s, num_flops / self.matrix_flops_per_s)
+        return max(self.read_seconds(num_sequences, context_tokens), num_flops / self.matrix_flops_per_s)
+
+    def read_seconds(self, num_sequences: int, context_tokens: float) -> float:
+        """Of its memory alone."""
+        num_bytes = self.weight_bytes + num_sequences * context_tokens * self.kv_bytes_per_token
+        return num_bytes / self.read_bytes_per_s
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,8 @@ class Opening:
     timeout_seconds: float
     model_source: str | None
     """Where the model's weights are; None: no system needs them."""
+    longest: int
+    """Tokens of the longest request, prompt and output."""
 
     def open_all(self, stack: ExitStack, chosen: Mapping[str, Opponent]) -> dict[str, System]:
         """By the same names, warmed up; ``stack`` closes them. Raises ``HeadwayError``."""
@@ -48,7 +50,7 @@ class Opening:
             return open_server(system, self.watch, self.timeout_seconds)
         if isinstance(system, Peer):
             assert self.model_source is not None
-            return open_peer(system, self.model_source, self.settings.engine)
+            return open_peer(system, self.model_source, self.settings.engine, self.longest)
         if isinstance(system, Variant):
             return self._open_target(system.target, self.settings.changed(dict(system.changes)))
         return self._open_target(system, self.settings)

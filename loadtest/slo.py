@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -42,8 +43,8 @@ def parse_slo(text: str) -> Slo:
             Slo(**promises)
         except (ValueError, TypeError) as exc:
             raise BenchError(f"{part.strip()!r} is no promise; write {FORM}, any of them") from exc
-    if not all(seconds > 0 for seconds in promises.values()):
-        raise BenchError(f"{text!r} promises what nobody can keep; give seconds above 0")
+    if not all(0 < seconds < math.inf for seconds in promises.values()):
+        raise BenchError(f"{text!r} promises nothing that can be kept or broken; give seconds above 0")
     return Slo(**promises)
 
 

@@ -7,24 +7,20 @@ from pathlib import Path
 
 import jinja2
 
-from loadtest.errors import BenchError
 from loadtest.page.facts import settings, what_was_run
 from loadtest.page.names import readable
 from loadtest.page.plots.catalogue import drawn_plots
 from loadtest.page.subjects import subjects_of
 from loadtest.page.tables import tables
 from loadtest.results.documents import Document
+from loadtest.results.files import write_report
 
 TEMPLATE = "report.html.j2"
 
 
 def write_page(documents: Mapping[str, Document], path: Path) -> None:
     """``documents`` by the names that they shall have on the page. Raises `BenchError` if it cannot be written."""
-    page = render_page(documents)
-    try:
-        path.write_text(page, encoding="utf-8")
-    except OSError as exc:
-        raise BenchError(f"the page cannot be written to {path}: {exc.strerror}") from exc
+    write_report(path, render_page(documents))
 
 
 def render_page(documents: Mapping[str, Document]) -> str:

@@ -45,6 +45,13 @@ class Peer:
     """The module of `loadtest.peers` that drives it."""
     arguments: tuple[str, ...]
     weights: Weights = Weights.FOLDER
+    hears_longest: bool = False
+    """Whether its runner is told how many tokens the longest request has, with ``--longest``."""
+
+    def command(self, model: str, longest: int) -> list[str]:
+        """``longest``: tokens of prompt and output."""
+        told = ("--longest", str(longest)) if self.hears_longest else ()
+        return [str(self.python), "-m", f"loadtest.peers.{self.runner}", model, *self.arguments, *told]
 
     @property
     def python(self) -> Path:
@@ -95,7 +102,7 @@ def parse_opponent(text: str) -> Opponent:
     if found is None:
         raise BenchError(f"{text!r} is none of {FORMS}")
     if found["vllm"]:
-        return Peer(text, "vllm", "vllm_runner", ())
+        return Peer(text, "vllm", "vllm_runner", (), hears_longest=True)
     if found["transformers"]:
         return Peer(text, None, "transformers_runner", ())
     if found["static"]:

@@ -31,15 +31,17 @@ NUM_LOG_LINES = 20
 
 
 @contextmanager
-def open_peer(peer: Peer, model_source: str, config: EngineConfig) -> Iterator[PeerProcess]:
-    """Ready when this returns. Raises `BenchError` if it is not installed or does not start."""
+def open_peer(peer: Peer, model_source: str, config: EngineConfig, longest: int) -> Iterator[PeerProcess]:
+    """Ready when this returns; ``longest``: tokens of the longest request.
+
+    Raises `BenchError` if it is not installed or does not start.
+    """
     peer.check()
     model = _gguf(config) if peer.weights is Weights.GGUF else model_source
     with tempfile.TemporaryDirectory(prefix="headway-peer-") as path:
         # A folder with this package and nothing else: a peer must find its own libraries, not ours.
         (Path(path) / "loadtest").symlink_to(Path(loadtest.__file__).parent)
-        command = [str(peer.python), "-m", f"loadtest.peers.{peer.runner}", model, *peer.arguments]
-        process = PeerProcess(peer.name, command, Path(path), preloads(peer))
+        process = PeerProcess(peer.name, peer.command(model, longest), Path(path), preloads(peer))
         try:
             process.wait_until_ready()
             yield process

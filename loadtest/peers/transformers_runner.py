@@ -6,6 +6,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 from loadtest.peers.protocol import TaskRequest, begin, drive, serve
 
@@ -17,22 +18,20 @@ WAIT_SECONDS = 60.0
 
 
 class TransformersEngine:
-    """Its steps run in a thread of its own; a step here is the arrival of one request's tokens."""
+    """Its steps run in a thread of its own; a step here is the arrival of one request's tokens: all of them at its end,
+    if it does not stream."""
 
-    def __init__(self, model: str) -> None:
-        import torch
-        from transformers import AutoModelForCausalLM, ContinuousBatchingConfig, GenerationConfig
+    def __init__(self, model: Any, config: Any, hints: Any = None, streams: bool = True) -> None:
+        """Of a ``PreTrainedModel``, with a ``ContinuousBatchingConfig`` and ``WorkloadHints``."""
+        from transformers import GenerationConfig
 
-        loaded = AutoModelForCausalLM.from_pretrained(model, dtype=torch.bfloat16, attn_implementation="sdpa")
-        self._manager = loaded.init_continuous_batching(
+        self._streams = streams
+        self._manager = model.init_continuous_batching(
             generation_config=GenerationConfig(do_sample=False, eos_token_id=-1, max_new_tokens=1),
-            continuous_batching_config=ContinuousBatchingConfig(
-                page_size=PAGE_SIZE,
-                num_blocks=NUM_CACHED_TOKENS // PAGE_SIZE,
-                max_batch_tokens=MAX_BATCH_TOKENS,
-                allow_block_sharing=False,
-            ),
+            continuous_batching_config=config,
+            workload_hints=hints,
         )
+        self._manager.warmup()
         self._manager.start()
         self._num_received: dict[int, int] = {}
 
@@ -42,7 +41,7 @@ class TransformersEngine:
             request.prompt_token_ids,
             request_id=str(number),
             max_new_tokens=request.num_output_tokens,
-            streaming=True,
+            streaming=self._streams,
         )
 
     def step(self) -> Iterator[tuple[int, int, bool]]:
@@ -65,9 +64,23 @@ class TransformersEngine:
         self._manager.stop(block=True)
 
 
+def load_engine(model: str) -> TransformersEngine:
+    import torch
+    from transformers import AutoModelForCausalLM, ContinuousBatchingConfig
+
+    loaded = AutoModelForCausalLM.from_pretrained(model, dtype=torch.bfloat16, attn_implementation="sdpa")
+    config = ContinuousBatchingConfig(
+        page_size=PAGE_SIZE,
+        num_blocks=NUM_CACHED_TOKENS // PAGE_SIZE,
+        max_batch_tokens=MAX_BATCH_TOKENS,
+        allow_block_sharing=False,
+    )
+    return TransformersEngine(loaded, config)
+
+
 def main() -> None:
     answers = begin()
-    engine = TransformersEngine(sys.argv[1])
+    engine = load_engine(sys.argv[1])
     import transformers
 
     serve(partial(drive, engine), answers, {"version": transformers.__version__})

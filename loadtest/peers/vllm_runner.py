@@ -1,13 +1,14 @@
 """vLLM, in process: its engine driven step by step, as Headway's is for the target ``engine``.
 
 Compiled, with the limits that Headway has on its side by default for a batch, no prefix caching; two GiB for keys and
-values are many more pages than the workload needs.
+values are many more pages than the workload needs. It takes requests of up to `LEAST_MODEL_LEN` tokens, or of the
+longest there is.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
-import sys
 from collections.abc import Iterator
 from functools import partial
 
@@ -15,11 +16,11 @@ from loadtest.peers.protocol import TaskRequest, begin, drive, serve
 
 MAX_NUM_SEQS = 64
 MAX_NUM_BATCHED_TOKENS = 2048
-MAX_MODEL_LEN = 1024
+LEAST_MODEL_LEN = 1024
 
 
 class VllmEngine:
-    def __init__(self, model: str) -> None:
+    def __init__(self, model: str, max_model_len: int) -> None:
         from vllm.engine.arg_utils import EngineArgs
         from vllm.v1.engine.llm_engine import LLMEngine
 
@@ -27,7 +28,7 @@ class VllmEngine:
             EngineArgs(
                 model=model,
                 dtype="bfloat16",
-                max_model_len=MAX_MODEL_LEN,
+                max_model_len=max_model_len,
                 max_num_seqs=MAX_NUM_SEQS,
                 max_num_batched_tokens=MAX_NUM_BATCHED_TOKENS,
                 enable_prefix_caching=False,
@@ -59,8 +60,12 @@ class VllmEngine:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("model")
+    parser.add_argument("--longest", type=int, required=True)
+    arguments = parser.parse_args()
     answers = begin()
-    engine = VllmEngine(sys.argv[1])
+    engine = VllmEngine(arguments.model, max(LEAST_MODEL_LEN, arguments.longest))
     import vllm
 
     serve(partial(drive, engine), answers, {"version": vllm.__version__})

@@ -38,12 +38,15 @@ from loadtest.queue_load.core_part import measure_core
 from loadtest.queue_load.measure import measure
 from loadtest.queue_load.options import Part, QueueLoad
 from loadtest.queue_load.summaries import at, growth
+from loadtest.results.files import check_writable, write_report
 
 Found = dict[str, Any]
 
 
 def bench_queue(options: QueueLoad, settings: Settings, say: Callable[[str], None]) -> Found:
     """The report, written to ``json_path`` too. Raises ``HeadwayError``."""
+    if options.json_path is not None:
+        check_writable(options.json_path)
     policies = {
         policy.value: {str(size): _measure(options, settings, policy, size, say) for size in options.sizes}
         for policy in options.policies
@@ -56,7 +59,7 @@ def bench_queue(options: QueueLoad, settings: Settings, say: Callable[[str], Non
         "growth": {policy: _growth(options, by_size) for policy, by_size in policies.items()},
     }
     if options.json_path is not None:
-        options.json_path.write_text(json.dumps(report, indent=1) + "\n")
+        write_report(options.json_path, json.dumps(report, indent=1) + "\n")
     return report
 
 

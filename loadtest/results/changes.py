@@ -16,14 +16,22 @@ from enum import StrEnum
 from loadtest.errors import BenchError
 from loadtest.results.differences import Difference, differences
 from loadtest.results.documents import Document
-from loadtest.results.figures import FIGURES, MEAN_LATENCIES, THROUGHPUT, Better, Figure, RatioFigure, Readings
+from loadtest.results.figures import (
+    FIGURES,
+    MEAN_LATENCIES,
+    THROUGHPUT,
+    Better,
+    DocumentFigure,
+    Figure,
+    RatioFigure,
+    Readings,
+)
 
 RULE = (
     "A difference is larger than the spread if the ranges of the runs, least to greatest, of the two files do not"
     " touch. A file with one run has no spread, and a difference from it may be noise."
 )
 HEADLINES: tuple[Figure, ...] = (THROUGHPUT, *MEAN_LATENCIES)
-"""What is held against a limit unless other figures are named."""
 
 
 class Verdict(StrEnum):
@@ -90,12 +98,14 @@ class Comparison:
     """In what was run; if there is any, the changes may be due to it."""
     incomplete: Sequence[str]
     """Which file has runs that did not do all of the work."""
+    headlines: Sequence[str]
+    """Keys of what is held against a limit unless other figures are named."""
 
     def failures(self, limit: float, keys: Sequence[str] = ()) -> list[Change]:
         """What got worse by more than ``limit`` times, or is gone: of the figures of these keys, or of the headlines.
         A limit is the reader's own judgement, so the spread plays no part. Raises `BenchError` for a key that neither
         file has."""
-        chosen = list(keys) or [figure.key for figure in HEADLINES]
+        chosen = keys or self.headlines
         known = {change.figure.key: change for change in self.changes}
         if missing := [key for key in keys if key not in known]:
             raise BenchError(f"neither file has {', '.join(missing)}; they have: {', '.join(known)}")
@@ -108,10 +118,11 @@ def compare_documents(before: Document, after: Document) -> Comparison:
         [change for change in found if change.before or change.after],
         differences(before, after),
         [name for name, document in (("before", before), ("after", after)) if not _is_complete(document)],
+        [figure.key for figure in HEADLINES],
     )
 
 
-def _figures(before: Document, after: Document) -> Iterator[Figure]:
+def _figures(before: Document, after: Document) -> Iterator[DocumentFigure]:
     yield from FIGURES
     for peer in before.peers:
         if peer in after.peers:

@@ -5,7 +5,7 @@ The version of Headway is left out, for that is what is usually compared; so is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,16 +52,19 @@ def _differences(before: Document, after: Document) -> Iterator[Difference]:
     yield from (Difference(*pair) for pair in pairs if pair[1] != pair[2])
     if rate_of(before) != rate_of(after):
         yield Difference("rate", rate_of(before), rate_of(after))
-    yield from _of_maps("settings", before.settings, after.settings)
-    yield from _of_maps("target", before.facts, after.facts)
-    yield from _of_maps("machine", before.machine, after.machine)
+    yield from differences_of_maps("settings", before.settings, after.settings)
+    yield from differences_of_maps("target", before.facts, after.facts)
+    yield from differences_of_maps("machine", before.machine, after.machine)
     for name in before.peers.keys() & after.peers.keys():
-        yield from _of_maps(f"peer {name}", before.peers[name].facts, after.peers[name].facts)
+        yield from differences_of_maps(f"peer {name}", before.peers[name].facts, after.peers[name].facts)
 
 
-def _of_maps(what: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Difference]:
+def differences_of_maps(
+    what: str, before: Mapping[str, Any], after: Mapping[str, Any], without: Collection[str] = NOT_COMPARED
+) -> Iterator[Difference]:
+    """Key by key, ``without`` those."""
     for key in sorted(before.keys() | after.keys()):
-        if key not in NOT_COMPARED and before.get(key) != after.get(key):
+        if key not in without and before.get(key) != after.get(key):
             yield Difference(f"{what}, {key}", before.get(key), after.get(key))
 
 

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import msgspec
 
 from loadtest.errors import BenchError
+from loadtest.results.queue_documents import QueueDocument
 from loadtest.statistics import Summary
 
 
@@ -181,17 +182,49 @@ class Document(RunFigures):
     peers: Mapping[str, PeerFigures] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kind:
+    """What tells the kinds of files apart."""
+
+    target: Any = None
+    goal: Any = None
+
+
 def read_document(path: Path) -> Document:
     """Raises `BenchError`, which names the file and the key."""
-    try:
-        return decode_document(path.read_bytes(), path)
-    except OSError as exc:
-        raise BenchError(f"{path}: {exc.strerror}") from exc
+    return decode_document(_read(path), path)
 
 
 def decode_document(text: bytes, name: object) -> Document:
     """``name`` is what a `BenchError` calls it."""
+    document = _decode(text, name)
+    if isinstance(document, QueueDocument):
+        raise BenchError(
+            f"{name} is of `headway bench --target queue`: it has no requests to show; hold it against another with "
+            "`headway bench compare`"
+        )
+    return document
+
+
+def read_any_document(path: Path) -> Document | QueueDocument:
+    """Raises `BenchError`, which names the file and the key."""
+    return _decode(_read(path), path)
+
+
+def _read(path: Path) -> bytes:
     try:
+        return path.read_bytes()
+    except OSError as exc:
+        raise BenchError(f"{path}: {exc.strerror}") from exc
+
+
+def _decode(text: bytes, name: object) -> Document | QueueDocument:
+    try:
+        kind = msgspec.json.decode(text, type=_Kind)
+        if kind.goal is not None:
+            raise BenchError(f"{name} is of `headway tune`, and no report of `headway bench --json`")
+        if kind.target == "queue":
+            return msgspec.json.decode(text, type=QueueDocument)
         return msgspec.json.decode(text, type=Document)
     except msgspec.ValidationError as exc:
         raise BenchError(f"{name} is no report of `headway bench --json`: {exc}") from exc

@@ -86,6 +86,8 @@ class Figure(Protocol):
     @property
     def better(self) -> Better: ...
 
+
+class DocumentFigure(Figure, Protocol):
     def readings(self, document: Document) -> Readings | None:
         """None if the file does not have it."""
 

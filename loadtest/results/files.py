@@ -1,8 +1,10 @@
-"""Whether a report can be written, known before a measurement that takes long."""
+"""Where reports go, and whether they can, which is known before a measurement that takes long."""
 
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from loadtest.errors import BenchError
@@ -10,10 +12,23 @@ from loadtest.errors import BenchError
 
 def check_writable(path: Path) -> None:
     """Raises `BenchError`; leaves nothing behind."""
-    try:
+    with writing(path):
         if path.exists():
             path.open("r+b").close()
         else:
             tempfile.TemporaryFile(dir=path.parent).close()
+
+
+def write_report(path: Path, text: str) -> None:
+    """Raises `BenchError`: a disk may be full by now."""
+    with writing(path):
+        path.write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Raises `BenchError` for what goes wrong inside."""
+    try:
+        yield
     except OSError as exc:
-        raise BenchError(f"the report cannot be written to {path}: {exc.strerror}") from exc
+        raise BenchError(f"cannot write to {path}: {exc.strerror}; name another file") from exc

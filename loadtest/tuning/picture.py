@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from loadtest.page.svg import MUTED, colour, new_figure, style
+from loadtest.results.files import writing
 from loadtest.tuning.knobs import Candidate
 from loadtest.tuning.search import frontier
 from loadtest.tuning.tune import Tuned
 
 
 def write_picture(tuned: Tuned, path: Path) -> None:
-    """As the file's ending says: .svg, .png or .pdf."""
+    """As the file's ending says: .svg, .png or .pdf. Raises `BenchError` if it cannot be written."""
     with style():
         figure = new_figure()
         axes = figure.subplots()
@@ -32,7 +33,8 @@ def write_picture(tuned: Tuned, path: Path) -> None:
         axes.set_ylim(bottom=0)
         axes.set_title(f"{tuned.workload}; numbers are max_num_seqs", loc="left", fontsize=10)
         axes.legend(loc="lower right")
-        figure.savefig(path)
+        with writing(path):
+            figure.savefig(path)
 
 
 def _times(candidates: list[Candidate]) -> list[float]:

@@ -55,7 +55,7 @@ class Tuned:
 
 
 def tune(options: TuneOptions, settings: Settings, say: Say, watch: Watch) -> Tuned:
-    """Raises ``HeadwayError`` for what cannot be run. Ctrl-C ends the search; what was found is kept."""
+    """Raises ``HeadwayError`` for what cannot be run. ``KeyboardInterrupt`` ends the search; what was found is kept."""
     scheduler = comparable(settings.scheduler)
     started = time.monotonic()
     with open_engine(settings.engine, scheduler, say) as engine:

@@ -20,6 +20,8 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 MAX_DRAWS = 10_000
+MAX_TOKENS = 10_000_000
+"""Of one prompt or output; more is a slip of the pen, and would fill the memory."""
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -65,7 +67,7 @@ class Exponential(Part):
 class LogNormal(Part):
     kind: Literal["lognormal"]
     median: Positive
-    sigma: Positive
+    sigma: Annotated[float, Field(gt=0, le=10)]
     max: Positive | None = None
 
     def draw(self, rng: random.Random) -> float:
@@ -91,5 +93,8 @@ Distribution = Annotated[
 
 
 def draw_tokens(distribution: Fixed | Uniform | Exponential | LogNormal, rng: random.Random) -> int:
-    """A whole number of at least 1."""
-    return max(1, round(distribution.draw(rng)))
+    """A whole number of at least 1. Raises ``ValueError`` above `MAX_TOKENS`."""
+    drawn = distribution.draw(rng)
+    if drawn > MAX_TOKENS:
+        raise ValueError(f"{drawn:.3g} tokens were drawn; give a max of at most {MAX_TOKENS:,}")
+    return max(1, round(drawn))

@@ -113,7 +113,10 @@ class _Drawing:
         prompt, output = self._part.prompt, self._part.output
         assert prompt is not None
         assert output is not None
-        return [TraceRow(None, draw_tokens(prompt, rng), draw_tokens(output, rng), None) for _ in range(self._size)]
+        try:
+            return [TraceRow(None, draw_tokens(prompt, rng), draw_tokens(output, rng), None) for _ in range(self._size)]
+        except ValueError as exc:
+            raise WorkloadError(f"{self._name}: {exc}") from exc
 
     def _cancel_after(self, rng: random.Random) -> float | None:
         cancel = self._part.cancel

@@ -65,7 +65,7 @@ def load_workload(path: Path = DEFAULT_WORKLOAD) -> tuple[Request, ...]:
         )
     except KeyError as exc:
         raise WorkloadError(f"{path} is no workload: {exc} is missing") from exc
-    except (OSError, ValueError, TypeError) as exc:
+    except (OSError, ValueError, TypeError, RecursionError) as exc:
         raise WorkloadError(f"{path} is no workload: {exc}") from exc
     if not requests:
         raise WorkloadError(f"{path} is no workload: it has no requests")

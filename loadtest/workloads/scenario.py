@@ -22,12 +22,12 @@ from pydantic import Field, model_validator
 
 from headway.core.job import MAX_PRIORITY, TOKEN
 from loadtest.slo import Slo
-from loadtest.workloads.distributions import Distribution, Part, Positive
+from loadtest.workloads.distributions import MAX_TOKENS, Distribution, Part, Positive
 from loadtest.workloads.requests import DEFAULT_TENANT
 from loadtest.workloads.scenario_arrivals import ArrivalsField, Burst, OwnArrivalsField, TraceTimes
 
 Share = Annotated[float, Field(ge=0, le=1)]
-Count = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=1, le=1_000_000)]
 
 
 class Trace(Part):
@@ -74,7 +74,7 @@ class RequestPart(Part):
     output: Distribution | None = None
     trace: Trace | None = None
     """Instead of ``prompt`` and ``output``: lengths and tenants row by row, and times if ``arrivals`` is trace."""
-    prefix_tokens: Annotated[int, Field(ge=0)] = 0
+    prefix_tokens: Annotated[int, Field(ge=0, le=MAX_TOKENS)] = 0
     """So many tokens at the beginning of every prompt of the part are the same, and are part of its length."""
     priority: Annotated[int, Field(ge=0, le=MAX_PRIORITY)] = 0
     cancel: Cancel | None = None

@@ -43,7 +43,7 @@ class Gamma(Poisson):
     """The same with gaps whose standard deviation is ``cv`` times their mean: 1 is Poisson, more is burstier."""
 
     kind: Literal["gamma"]  # type: ignore[assignment]
-    cv: Positive
+    cv: Annotated[float, Field(ge=0.01, le=100)]
 
     @property
     def schedule(self) -> Schedule:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from headway.core.job import TOKEN
+from loadtest.workloads.distributions import MAX_TOKENS
 from loadtest.workloads.requests import WorkloadError
 
 KNOWN_NAMES = {
@@ -101,9 +103,9 @@ def _names(path: Path, row: Mapping[str, Any], columns: Mapping[str, str]) -> di
 
 
 def _read(where: str, row: Mapping[str, Any], names: Mapping[str, str]) -> TraceRow:
-    prompt, output = (_count(where, names[column], row[names[column]]) for column in REQUIRED)
-    arrived_at = _seconds(where, names["arrived_at"], row[names["arrived_at"]]) if "arrived_at" in names else None
-    tenant = row[names["tenant"]] if "tenant" in names else None
+    prompt, output = (_count(where, names[column], row.get(names[column])) for column in REQUIRED)
+    arrived_at = _seconds(where, names["arrived_at"], row.get(names["arrived_at"])) if "arrived_at" in names else None
+    tenant = row.get(names["tenant"]) if "tenant" in names else None
     if tenant is not None and not (isinstance(tenant, str) and TOKEN.fullmatch(tenant)):
         raise WorkloadError(f"{where}: {names['tenant']} must match {TOKEN.pattern}, not {tenant!r}")
     return TraceRow(arrived_at, prompt, output, tenant)
@@ -112,22 +114,24 @@ def _read(where: str, row: Mapping[str, Any], names: Mapping[str, str]) -> Trace
 def _count(where: str, column: str, value: Any) -> int:
     try:
         number = int(value)
-    except (TypeError, ValueError) as exc:
+    except (TypeError, ValueError, OverflowError) as exc:
         raise WorkloadError(f"{where}: {column} must be a whole number, not {value!r}") from exc
-    if number < 0:
-        raise WorkloadError(f"{where}: {column} must be 0 or more, not {value!r}")
+    if not 0 <= number <= MAX_TOKENS:
+        raise WorkloadError(f"{where}: {column} must be from 0 to {MAX_TOKENS}, not {value!r}")
     return number
 
 
 def _seconds(where: str, column: str, value: Any) -> float:
     """Of a number, or of a date and time."""
     try:
-        return float(value)
-    except (TypeError, ValueError):
+        seconds = float(value)
+        if math.isfinite(seconds):
+            return seconds
+    except (TypeError, ValueError, OverflowError):
         pass
     try:
         return datetime.fromisoformat(value).timestamp()
-    except (TypeError, ValueError) as exc:
+    except (TypeError, ValueError, OverflowError) as exc:
         raise WorkloadError(f"{where}: {column} must be a number or a date and time, not {value!r}") from exc
 
 

@@ -27,6 +27,11 @@ class Workload:
     shares_prefixes: bool = False
 
     @property
+    def longest(self) -> int:
+        """Tokens of its longest request, prompt and output."""
+        return max(len(request.prompt_token_ids) + request.num_output_tokens for request in self.requests)
+
+    @property
     def has_cancels(self) -> bool:
         return any(request.cancel_after_seconds is not None for request in self.requests)
 

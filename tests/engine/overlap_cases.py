@@ -57,8 +57,12 @@ class Job:
         return JobKey(self.tenant, str(number))
 
 
+def _sampling(max_tokens: int, min_tokens: int, **others: object) -> SamplingParams:
+    return SamplingParams(max_tokens=max_tokens, min_tokens=min(min_tokens, max_tokens), **others)  # type: ignore[arg-type]
+
+
 samplings = st.builds(
-    SamplingParams,
+    _sampling,
     max_tokens=st.integers(1, 14),
     min_tokens=st.sampled_from([0, 0, 1, 4]),
     temperature=st.sampled_from([0.0, 0.0, 0.8, 1.5]),
@@ -203,7 +207,7 @@ class Player:
 def make_engine(loaded: LoadedModel, config: SchedulerConfig, num_pages: int, max_steps_in_flight: int) -> Engine:
     kv_memory = str(num_pages * PAGE_SIZE * BYTES_PER_TOKEN)
     engine_config = EngineConfig(page_size=PAGE_SIZE, kv_memory=kv_memory)
-    return assemble(loaded, engine_config, config, print, max_steps_in_flight)
+    return assemble(loaded, engine_config, config, lambda stage: None, max_steps_in_flight)
 
 
 def play(

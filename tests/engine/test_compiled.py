@@ -14,9 +14,12 @@ from torch import Tensor
 from torch._dynamo.utils import counters
 from torch._inductor.utils import run_and_get_code
 
-from headway.engine import attention
 from headway.engine.attention import ATTENTION_NAME
-from headway.engine.compiled import CompiledForward, as_compiled, compile_forward
+from headway.engine.captured import ladder
+from headway.engine.captured.forward import CapturedForward
+from headway.engine.captured.ladder import Ladder
+from headway.engine.captured.recording import DirectRecorder
+from headway.engine.compiled import CompiledForward, compile_forward
 from headway.engine.config import EngineConfig
 from headway.engine.forward import DeviceInputs, EagerForward
 from headway.engine.kv_cache import KvCache
@@ -47,6 +50,13 @@ def fresh_compiler() -> Iterator[None]:
     counters.clear()
     yield
     torch._dynamo.reset()
+
+
+@pytest.fixture
+def no_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the graph does not take fails instead of running op by op."""
+    set_stance = torch.compiler.set_stance
+    monkeypatch.setattr(torch.compiler, "set_stance", lambda _: set_stance("fail_on_recompile"))
 
 
 def load(kind: str, dtype: torch.dtype = torch.float64) -> LoadedModel:
@@ -116,15 +126,39 @@ def test_one_graph_serves_steps_of_all_shapes(kind: str, tmp_path: Path) -> None
     assert not counters["graph_break"]
 
 
+@pytest.mark.usefixtures("no_way_out")
 def test_no_step_falls_out_of_the_graph(tmp_path: Path) -> None:
     """It would run op by op, and give the same."""
     loaded = load("llama")
-    cache, _ = make_caches(loaded)
+    forward = compile_forward(loaded, make_caches(loaded)[0], tmp_path, "eager")
+    for inputs in all_steps():
+        forward(inputs)
+
+
+@pytest.mark.usefixtures("no_way_out")
+def test_tensors_that_were_made_in_inference_mode_are_no_others(tmp_path: Path) -> None:
+    loaded = load("llama")
+    forward = compile_forward(loaded, make_caches(loaded)[0], tmp_path, "eager")
+    with torch.inference_mode():
+        forward(make_step(STEPS[0], 2))
+
+
+@pytest.mark.usefixtures("no_way_out")
+def test_captured_steps_of_all_sizes_and_widths_are_compiled_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ladder, "NARROW", 2 * PAGE_SIZE)
+    loaded = load("llama")
+    cache, plain_cache = make_caches(loaded)
     forward = compile_forward(loaded, cache, tmp_path, "eager")
-    with torch.inference_mode(), torch.compiler.set_stance("fail_on_recompile"):
-        for inputs in all_steps():
-            if len(inputs.token_ids) > 1:
-                forward._run(forward._model, cache, as_compiled(inputs))
+    shapes = Ladder(9, 15 * PAGE_SIZE, PAGE_SIZE)
+    captured = CapturedForward(forward, shapes, cache.scratch_page, torch.device("cpu"))
+    captured.capture(DirectRecorder(), 1)
+    assert len(captured.shapes) == len(shapes.batch_sizes) * 3
+    plain = EagerForward(loaded, plain_cache)
+    for length in (1, 9, 60):
+        inputs = make_step(((1, length), (1, 3), (1, 2)), 3)
+        torch.testing.assert_close(captured(inputs), plain(inputs))
 
 
 def test_what_the_graph_does_not_take_runs_op_by_op_and_nothing_is_compiled_for_it(tmp_path: Path) -> None:
@@ -176,7 +210,7 @@ def test_the_code_generator_copies_no_pages_and_leaves_no_helpers(
         torch.testing.assert_close(forward(inputs), plain(inputs), atol=1e-4, rtol=1e-4)
     assert num_graphs() == 1
     assert len(codes) == 1
-    assert codes[0].count(attention.OP) == 2
+    assert codes[0].count("torch.ops.headway.paged_attention.default(") == 2
     assert f"({NUM_PAGES + 1}," not in "".join(line for line in codes[0].splitlines() if "empty" in line)
     assert any((tmp_path / "inductor").iterdir())
     assert children() == before

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from headway.core.errors import SettingError
-from headway.engine.config import AutoOrOff, DType, EngineConfig, KvCacheDType, Quantization, parse_memory
+from headway.engine.config import AutoOrOff, EngineConfig, Quantization, parse_memory
 
 
 @pytest.mark.parametrize(
@@ -40,8 +40,8 @@ def test_memory_is_written_in_bytes_or_with_a_unit(text: str, expected: int) -> 
         ("pack_weights", "on"),
         ("native_kernels", "on"),
         ("quantization", "int4"),
-        ("kv_cache_dtype", "fp4"),
         ("tensor_parallel_size", 0),
+        ("kv_cache_dtype", "fp4"),
     ],
 )
 def test_a_setting_that_cannot_hold_is_named(setting: str, value: Any) -> None:
@@ -61,9 +61,3 @@ def test_what_int8_needs_cannot_be_off_with_it(setting: str) -> None:
     with pytest.raises(SettingError, match="or quantization off") as caught:
         EngineConfig(quantization=Quantization.INT8, **{setting: AutoOrOff.OFF})
     assert caught.value.setting == setting
-
-
-def test_exact_numbers_are_not_kept_in_eight_bits() -> None:
-    with pytest.raises(SettingError, match="set it to auto, or dtype to another") as caught:
-        EngineConfig(dtype=DType.FLOAT64, kv_cache_dtype=KvCacheDType.FP8)
-    assert caught.value.setting == "kv_cache_dtype"

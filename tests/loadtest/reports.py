@@ -96,6 +96,27 @@ def timeline(number: int) -> dict[str, list[Any]]:
     }
 
 
+def queue_report(scale: float = 1.0, **fields: object) -> Report:
+    """Of `headway bench --target queue`; rates are ``scale`` times as high, times and bytes as low."""
+    served = {
+        "num_jobs": 100,
+        "ended_per_s": 3000 * scale,
+        "settled_per_s": 2900 * scale,
+        "grant_seconds": summary(0.004 / scale),
+        "decision_seconds": summary(0.0001 / scale),
+        "cpu_seconds": {"queue": 1.0},
+        "queue_cpu_seconds_per_job": 0.0003 / scale,
+    }
+    measured = {
+        "core": {"adds_per_s": 50_000 * scale, "decision_seconds": summary(0.00002 / scale)},
+        "intake": {"num_jobs": 1000, "jobs_per_s": 8000 * scale, "bytes_per_job_beyond_payload": 2000 / scale},
+        "serve": {"1": served, "8": {**served, "alone_grant_seconds": None}},
+    }
+    options = {"num_waiting": 1000, "json_path": f"{scale}.json"}
+    what = {"target": "queue", "options": options, "machine": MACHINE, "growth": {}}
+    return {**what, "policies": {"fifo": {"1000": measured}}, **fields}
+
+
 def write(folder: Path, name: str, content: Report) -> Path:
     path = folder / name
     path.write_text(json.dumps(content))

@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 
 from headway.commands.bench import command
 from headway.commands.statuses import FAILED, USAGE
-from tests.loadtest.reports import MACHINE, Report, peer, report, run, write
+from tests.loadtest.reports import MACHINE, Report, peer, queue_report, report, run, write
 
 
 @pytest.fixture
@@ -126,3 +126,30 @@ def test_what_came_from_nothing_is_still_json(compare):
 
 def test_a_bad_file_is_named(compare):
     assert "after.json is no report" in str(compare(FAST, {"runs": []}).exception)
+
+
+def test_two_files_of_the_queue_are_compared_by_their_own_figures(compare):
+    result = compare(queue_report(), queue_report(scale=0.5))
+    assert result.exit_code == 0
+    assert row(result, "fifo 1000, serve, 8 workers: ended/s")[:3] == ["3,000", "1,500", "0.50"]
+    assert row(result, "fifo 1000, core: decision, p99")[:5] == ["0.08", "ms", "0.16", "ms", "2.00"]
+    assert "warning" not in result.stdout
+
+
+def test_of_the_queue_the_rates_are_held_against_a_limit(compare):
+    result = compare(queue_report(), queue_report(scale=0.5), "--fail-above", "1.9")
+    assert result.exit_code == FAILED
+    assert "fifo/1000/serve/1/settled_per_s (2.00" in result.stderr
+    assert "grant_seconds" not in result.stderr
+    assert compare(queue_report(), queue_report(scale=2.0), "--fail-above", "1.1").exit_code == 0
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_file_of_the_queue_and_one_of_requests_are_not_compared(compare, turned):
+    pair = [report(), queue_report()]
+    files = ["before.json", "after.json"]
+    result = compare(*(pair[::-1] if turned else pair))
+    of_queue, other = files if turned else files[::-1]
+    assert str(result.exception).count("compare two of one kind") == 1
+    assert f"{of_queue} is of `headway bench --target queue`" in str(result.exception)
+    assert f"{other} is not" in str(result.exception)

@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 
 from headway.commands.bench import command
 from tests.loadtest.page.conftest import Page
-from tests.loadtest.reports import report, run, write
+from tests.loadtest.reports import queue_report, report, run, write
 
 SMALL = ("--scenario", "smoke", "--num-requests", "6")
 
@@ -82,6 +82,8 @@ def test_two_files_of_one_name_are_told_apart(tmp_path):
     ("arguments", "complaint"),
     [
         (["report", "{bad}", "--html", "{folder}/page.html"], "bad.json is no report of `headway bench --json`"),
+        (["report", "{queue}", "--html", "{folder}/page.html"], "queue.json is of `headway bench --target queue`"),
+        (["report", "{tuned}", "--html", "{folder}/page.html"], "tuned.json is of `headway tune`"),
         (["report", "{good}", "--html", "{folder}/nowhere/page.html"], "nowhere/page.html"),
         (["report", "--html", "{folder}/page.html"], "REPORT.json"),
         (["report", "{good}"], "--html"),
@@ -91,8 +93,9 @@ def test_two_files_of_one_name_are_told_apart(tmp_path):
     ],
 )
 def test_what_cannot_be_shown_is_said_and_nothing_is_written(arguments, complaint, tmp_path):
-    good, bad = write(tmp_path, "good.json", report()), write(tmp_path, "bad.json", {"runs": []})
-    result = bench(*(argument.format(good=good, bad=bad, folder=tmp_path) for argument in arguments))
+    contents = {"good": report(), "bad": {"runs": []}, "queue": queue_report(), "tuned": {"goal": {}, "best": None}}
+    files = {name: write(tmp_path, f"{name}.json", content) for name, content in contents.items()}
+    result = bench(*(argument.format(**files, folder=tmp_path) for argument in arguments))
     assert result.exit_code != 0
     assert complaint in result.output + str(result.exception)
     assert not list(tmp_path.glob("**/*.html"))

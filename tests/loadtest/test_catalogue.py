@@ -67,3 +67,10 @@ def test_headway_may_be_compared_with_itself_under_other_settings():
 def test_a_change_that_names_no_setting_or_no_value_is_refused(text):
     with pytest.raises(BenchError, match="SETTING=VALUE"):
         parse_opponent(text)
+
+
+def test_a_peer_that_sets_its_length_aside_beforehand_is_told_the_longest_request():
+    assert parse_opponent("vllm").command("a-model", longest=4104)[1:] == [
+        *("-m", "loadtest.peers.vllm_runner", "a-model", "--longest", "4104")
+    ]
+    assert "--longest" not in parse_opponent("transformers").command("a-model", longest=4104)

@@ -95,7 +95,7 @@ def test_growth_is_told_as_a_power_and_beside_that_of_the_logarithm():
         (["--target", "queue", "--html", "out.html"], "--html is not for --target queue"),
         (["--target", "queue", "--peers", "vllm"], "--peers is not for --target queue"),
         (["--target", "queue", "--arrivals", "burst"], "--arrivals is not for --target queue"),
-        (["--target", "queue", "--workers", "0"], "0 is not above 0"),
+        (["--target", "queue", "--workers", "0"], "0 is not a whole number above 0"),
         (["--target", "queue", "--parts", "everything"], "everything"),
         (["--target", "queue", "--policies", ","], "name at least one"),
     ],

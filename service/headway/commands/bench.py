@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,11 +12,12 @@ from headway.commands import bench_compare, bench_report
 from headway.commands.bench_queue import bench_the_queue, queue_options, take_queue_options
 from headway.commands.command_line import command_line
 from headway.commands.flags import SettingFlags, SettingsGroup, setting_flags
+from headway.commands.numbers import ABOVE_ZERO
+from headway.commands.running import sigterm_as_ctrl_c
 from headway.commands.statuses import FAILED
 from headway.core.errors import HeadwayError
 from headway.core.scheduler_config import PrefixSharing
 
-ABOVE_ZERO = click.FloatRange(0, min_open=True)
 PEERS = (
     "vllm, llamacpp[:bf16|q8_0|file][:SLOTS], transformers, transformers:static[:ROWS], another target, "
     "TARGET+SETTING=VALUE+... for other settings, or "
@@ -102,7 +100,7 @@ def command(flags: SettingFlags, list_scenarios: bool, target: str, peers: str, 
         _show_scenarios()
         return
     if target == "queue":
-        with _ended_by_sigterm():
+        with sigterm_as_ctrl_c():
             bench_the_queue(flags, queue_load, given["json_path"])
         return
     from loadtest.arguments import Arguments, options_of
@@ -117,7 +115,7 @@ def command(flags: SettingFlags, list_scenarios: bool, target: str, peers: str, 
     settings = flags.load(forced=forced)
     hidden = {each.setting.name for each in settings.describe() if each.is_hidden}
     options = replace(options, command=command_line(click.get_current_context(), hidden))
-    with _ended_by_sigterm(), watching() as watch:
+    with sigterm_as_ctrl_c(), watching() as watch:
         report = bench(options, settings, say, watch)
     click.echo(report_text(report))
     if not is_complete(report):
@@ -142,20 +140,6 @@ def _need_loadtest(with_page: bool = False) -> None:
             import loadtest.page.write  # noqa: F401
     except ModuleNotFoundError as missing:
         raise HeadwayError(f"{missing.name} is not installed; run: pip install 'headway[bench]'") from missing
-
-
-@contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
-    """As by Ctrl-C: everything that was started is ended first."""
-
-    def interrupt(*_: object) -> None:
-        signal.raise_signal(signal.SIGINT)  # whose handler may be that of an event loop, which ends its tasks first
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _check(target: str, **given: Any) -> None:

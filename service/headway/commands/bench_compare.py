@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from headway.commands.numbers import Finite
 from headway.commands.statuses import FAILED
 from headway.core.errors import HeadwayError
 
@@ -19,7 +20,7 @@ REPORT = click.Path(dir_okay=False, path_type=Path)
 @click.option(
     "--fail-above",
     "limit",
-    type=click.FloatRange(1.0),
+    type=Finite(1.0),
     metavar="X",
     help="Exit with status 1 if a figure got worse by more than X times, such as 1.1, or is gone.",
 )
@@ -29,7 +30,7 @@ REPORT = click.Path(dir_okay=False, path_type=Path)
     multiple=True,
     metavar="KEY",
     help="For --fail-above: a figure's key in --json, such as ttft_seconds.p99; may be repeated. Default:"
-    " output_tokens_per_s and the means of the latencies.",
+    " output_tokens_per_s and the means of the latencies; of --target queue, all rates.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of the table.")
 def command(before: Path, after: Path, limit: float | None, keys: tuple[str, ...], as_json: bool) -> None:
@@ -41,12 +42,11 @@ def command(before: Path, after: Path, limit: float | None, keys: tuple[str, ...
         raise click.UsageError("--figure is for --fail-above")
     try:
         from loadtest.results.change_report import failures_text, to_json, to_text
-        from loadtest.results.changes import compare_documents
-        from loadtest.results.documents import read_document
+        from loadtest.results.compare_files import compare_files
     except ModuleNotFoundError as missing:
         raise HeadwayError(f"{missing.name} is not installed; run: pip install 'headway[bench]'") from missing
 
-    comparison = compare_documents(read_document(before), read_document(after))
+    comparison = compare_files(before, after)
     failures = [] if limit is None else comparison.failures(limit, keys)
     if as_json:
         report = {**to_json(comparison), "fail_above": limit, "failed": [change.figure.key for change in failures]}

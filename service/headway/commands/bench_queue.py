@@ -104,7 +104,6 @@ def _several(name: str, text: str, kind: Callable[[str], Any]) -> tuple[Any, ...
 
 
 def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise ValueError(f"{text} is not above 0")
-    return number
+    if not text.isdecimal() or not int(text):
+        raise ValueError(f"{text} is not a whole number above 0")
+    return int(text)

@@ -12,6 +12,7 @@ from headway.commands.connecting import client_of
 from headway.commands.flags import SettingFlags, SettingsCommand, connection_flags
 from headway.commands.job_names import JobName, shown
 from headway.commands.job_output import Outcome, complain, print_json, print_stream
+from headway.commands.numbers import ABOVE_ZERO
 from headway.commands.patience import Patience
 from headway.commands.statuses import FAILED
 from headway.core.job import JobKey
@@ -23,9 +24,7 @@ if TYPE_CHECKING:
 @click.command("result", cls=SettingsCommand)
 @click.argument("job", metavar="TENANT/ID", type=JobName())
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, once the job has ended.")
-@click.option(
-    "--timeout", type=click.FloatRange(min=0.0, min_open=True), default=60.0, show_default=True, help="Seconds to wait."
-)
+@click.option("--timeout", type=ABOVE_ZERO, default=60.0, show_default=True, help="Seconds to wait.")
 @connection_flags()
 def command(flags: SettingFlags, job: JobKey, as_json: bool, timeout: float) -> None:
     """Read the output of a job again, from its beginning.

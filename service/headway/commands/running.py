@@ -1,10 +1,11 @@
-"""How a command runs in an event loop, and how it ends: by itself, or by Ctrl-C or SIGTERM."""
+"""How a command runs, mostly in an event loop, and how it ends: by itself, or by Ctrl-C or SIGTERM."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Coroutine
+import signal
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, TypeVar
 
@@ -59,6 +60,22 @@ async def serve(entering: AbstractAsyncContextManager[R], on_started: Callable[[
         finally:
             await entering.__aexit__(None, None, None)
             hurrying.cancel()
+
+
+@contextlib.contextmanager
+def sigterm_as_ctrl_c() -> Iterator[None]:
+    """Without an event loop: SIGTERM raises ``KeyboardInterrupt``, too, so that what was started is ended first."""
+
+    def interrupt(*_: object) -> None:
+        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background of a script
+            raise KeyboardInterrupt
+        signal.raise_signal(signal.SIGINT)  # whose handler may be that of an event loop, which ends its tasks first
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 async def _hurry(entered: Runnable, hurry: asyncio.Event) -> None:

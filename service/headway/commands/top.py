@@ -13,6 +13,7 @@ import click
 
 from headway.commands.connecting import connection_to
 from headway.commands.flags import SettingFlags, SettingsCommand, connection_flags
+from headway.commands.numbers import Finite
 from headway.core.status import ModelStatus, QueueStatus, WorkerStatus
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ UNKNOWN = "–"
 @click.command("top", cls=SettingsCommand)
 @click.option("--once", is_flag=True, help="Show the state once and end (also if the output is no terminal).")
 @click.option("--json", "as_json", is_flag=True, help="Once, as one JSON object.")
-@click.option("--interval", type=click.FloatRange(min=0.1), default=1.0, show_default=True, help="Seconds.")
+@click.option("--interval", type=Finite(min=0.1), default=1.0, show_default=True, help="Seconds.")
 @connection_flags()
 def command(flags: SettingFlags, once: bool, as_json: bool, interval: float) -> None:
     """Watch queue and workers: what waits, for how long and whose it is; what runs, and how fast; and the last five

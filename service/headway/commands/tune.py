@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from headway.commands.flags import SettingFlags, SettingsCommand, setting_flags
+from headway.commands.numbers import ABOVE_ZERO, Finite
+from headway.commands.running import sigterm_as_ctrl_c
 from headway.commands.statuses import FAILED
 from headway.core.errors import HeadwayError
 
@@ -17,8 +19,8 @@ if TYPE_CHECKING:
     from loadtest.tuning.tune import Tuned
     from loadtest.workloads.requests import Request
 
-ABOVE_ZERO = click.FloatRange(0, min_open=True)
-OUTPUT = click.Path(dir_okay=False, writable=True, path_type=Path)
+OUTPUT = click.Path(dir_okay=False, path_type=Path)
+PLOTS = (".svg", ".png", ".pdf")
 TUNED = ("max_num_seqs", "tpot_target", "batching", "prefix_sharing")
 """Settings that are not for the command line to say here: the search does, or the measurement would not hold."""
 
@@ -28,7 +30,7 @@ TUNED = ("max_num_seqs", "tpot_target", "batching", "prefix_sharing")
 @click.option("--ttft", type=ABOVE_ZERO, metavar="SECONDS", help="The most until the first token, in a full batch.")
 @click.option(
     "--share",
-    type=click.FloatRange(0, 1, min_open=True),
+    type=Finite(0, 1, min_open=True),
     default=0.9,
     show_default=True,
     help="Of the requests, that are to keep both.",
@@ -48,7 +50,9 @@ TUNED = ("max_num_seqs", "tpot_target", "batching", "prefix_sharing")
 @click.option("--most-seqs", type=click.IntRange(1), default=512, show_default=True, help="The largest batch to try.")
 @click.option("--values", type=OUTPUT, metavar="OUT", help="Where to write the best settings as Helm values.")
 @click.option("--json", "json_path", type=OUTPUT, metavar="OUT", help="Where to write all that was measured.")
-@click.option("--plot", type=OUTPUT, metavar="OUT", help="Where to draw throughput over time per token: .svg or .png.")
+@click.option(
+    "--plot", type=OUTPUT, metavar="OUT", help="Where to draw throughput over time per token: .svg, .png or .pdf."
+)
 @setting_flags("engine", "scheduler", without=lambda setting: setting.name in TUNED)
 def command(
     flags: SettingFlags,
@@ -66,10 +70,11 @@ def command(
 ) -> None:
     """Find by stress the largest batch, and the step's tokens and chunks, that keep a time per output token.
 
-    The batch is kept full with requests of the workload while each candidate is measured. Ctrl-C ends the search and
-    keeps what was found. Exits with status 1 if nothing keeps the goal.
+    The batch is kept full with requests of the workload while each candidate is measured. Ctrl-C or SIGTERM ends the
+    search and keeps what was found. Exits with status 1 if nothing keeps the goal.
     """
     _need_loadtest(with_plot=plot is not None)
+    _check_outputs(values, json_path, plot)
     from loadtest.bench import say
     from loadtest.tuning.knobs import Goal
     from loadtest.tuning.search import Limits
@@ -78,7 +83,9 @@ def command(
 
     name, requests = _requests(scenario, workload)
     options = TuneOptions(name, requests, Goal(tpot, ttft, share), minutes, run_seconds, Limits(most_seqs))
-    tuned = tune(options, flags.load(), say, lambda candidate: say(progress_line(candidate)))
+    settings = flags.load()
+    with sigterm_as_ctrl_c():
+        tuned = tune(options, settings, say, lambda candidate: say(progress_line(candidate)))
     click.echo(to_text(tuned))
     _write(tuned, values, json_path, plot)
     if tuned.best is None or not tuned.best.keeps:
@@ -97,18 +104,30 @@ def _requests(scenario: str | None, workload: Path | None) -> tuple[str, Callabl
     if workload is not None:
         raise click.UsageError("--scenario and --workload exclude each other")
     named = load_scenario(scenario)
+    draw_requests(named)  # what it lacks is better known before an engine is loaded
     return named.name, lambda vocab_size: draw_requests(named, vocab_size)
 
 
+def _check_outputs(values: Path | None, json_path: Path | None, plot: Path | None) -> None:
+    """What cannot be written is better known before the runs, too."""
+    from loadtest.results.files import check_writable
+
+    if plot is not None and plot.suffix not in PLOTS:
+        raise click.BadParameter(f"{plot} must end in one of {', '.join(PLOTS)}", param_hint="--plot")
+    for path in filter(None, (values, json_path, plot)):
+        check_writable(path)
+
+
 def _write(tuned: Tuned, values: Path | None, json_path: Path | None, plot: Path | None) -> None:
+    from loadtest.results.files import write_report
     from loadtest.tuning.show import helm_values, to_json
 
     if json_path is not None:
-        json_path.write_text(json.dumps(to_json(tuned), indent=1) + "\n")
+        write_report(json_path, json.dumps(to_json(tuned), indent=1) + "\n")
     if tuned.best is None:
         return
     if values is not None:
-        values.write_text(helm_values(tuned))
+        write_report(values, helm_values(tuned))
     if plot is not None:
         from loadtest.tuning.picture import write_picture
 

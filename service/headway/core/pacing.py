@@ -3,20 +3,22 @@
 TPOT is a mean over a request. So a sequence that has its first token at t is in time as long as its k-th token after
 that has come by t + k · target, and the *slack* of a step is what the sequence nearest to its due time leaves:
 
-    slack = min over decodes of (first token at + k · target − when the step begins)
-    room  = slack, kept within [LEAST_STEP, MOST_STEP] · target, − predicted time of the decodes
+    slack = min over decodes of (first token at + k · target − when the step begins), kept within
+            [LEAST_STEP, MOST_STEP] · target
+    room  = slack − predicted time of the decodes, at least LEAST_SHARE · (target − predicted time of the decodes)
     n     = the most prompt tokens that `StepCostModel` predicts to fit into the room
 
 A sequence that has just begun leaves one target, so under steady load steps take about that. Where all are ahead (they
 have decoded alone for a while), a prompt may use the time that was saved, but no step is planned for more than
 `MOST_STEP` targets, as readers see every gap. What steps take beside the prediction (the loop around them, a wrong
 model) makes sequences late, and the next steps shorter. One that is far behind, because it was preempted or the process
-was stopped, cannot be caught up with by letting all prompts wait: never less than `LEAST_STEP` targets are planned for.
+was stopped, cannot be caught up with by letting all prompts wait: never less than `LEAST_STEP` targets are planned for,
+and prompts never get less than `LEAST_SHARE` of what the target leaves.
 
-**Prompts never starve.** Whatever the room, a step takes a page of the first prompt in line, or all that it lacks, or
-as much as the fixed budgets leave. So a prompt of n tokens that is first is computed after at most ⌈n / page size⌉
-steps in which these leave a page. That is also what happens where the decodes alone take longer than the target, or a
-page too long: the target is missed, by a page at the most.
+**Prompts never starve**, and yet a target that can be kept is kept. A step takes a token of the first prompt in line,
+whatever that takes: at the end of a long one it may be milliseconds, and a page of them many targets. Where the decodes
+alone take the whole target, it is missed anyway, and a step takes a page of the prompt (or all that it lacks, or as
+much as the fixed budgets leave), so that a prompt of n tokens is through after ⌈n / page size⌉ of these.
 
 The fixed budgets (``max_num_batched_tokens``, ``max_prefill_chunk``) stay the most that a step takes, and are all that
 holds while nothing decodes, or too few steps were seen to predict one.
@@ -35,12 +37,15 @@ LEAST_STEP = 0.75
 """Targets that a step may take at least, however late a sequence is."""
 MOST_STEP = 2.0
 """And at most, however much time was saved."""
+LEAST_SHARE = 0.5
+"""Of what the target leaves beside the decodes, which prompts get at least, so that it is more than nothing where the
+decodes take nearly all of it. Late sequences are caught up with by the rest."""
 
 
 class Pacing:
     """Plans steps by their time. Learns from each that was run.
 
-    ``tpot_target``: seconds per output token. ``least_tokens``: of prompts in every step.
+    ``tpot_target``: seconds per output token. ``least_tokens``: of prompts in a step that cannot keep it.
     """
 
     def __init__(self, tpot_target: float, least_tokens: int) -> None:
@@ -53,7 +58,11 @@ class Pacing:
         slack = self._slack(decodes, begins_at)
         if slack is None or not self._model.is_known:
             return None
-        return PrefillRoom(self._model, slack - self._model.predict(StepWork.of(decodes)), self._least_tokens)
+        seconds = self._model.predict(StepWork.of(decodes))
+        if seconds >= self._target:
+            return PrefillRoom(self._model, slack - seconds, self._least_tokens)
+        room = max(slack - seconds, LEAST_SHARE * (self._target - seconds))
+        return PrefillRoom(self._model, room, num_least_left=1)
 
     def predict(self, chunks: Rows[ScheduledChunk]) -> float | None:
         """Seconds; None: too few steps were seen."""
@@ -101,7 +110,7 @@ class PrefillRoom:
 
     @property
     def is_full(self) -> bool:
-        """A page less would not be worth a prompt's joining, so a token is the least."""
+        """A part of a token would not be worth a prompt's joining."""
         return self.num_tokens < 1
 
     def take(self, start: int, num_tokens: int) -> int:

@@ -32,7 +32,7 @@ class QueueConfig:
     """Order of the waiting jobs: fifo, sjf (shortest predicted job first) or weighted-fair (between tenants)."""
     promote_seconds: float = 30.0
     """Waiting time that is worth one step of priority, in seconds (fifo, and within a tenant of weighted-fair)."""
-    aging_rate: float = 20.0
+    aging_rate: float = 2.0
     """Weighted tokens by which a job's predicted work shrinks per second of waiting (sjf). A job is never overtaken
     by one that came more than (its predicted work / aging rate) seconds after it."""
     tenant_weights: dict[str, float] = field(default_factory=dict)

@@ -1,7 +1,7 @@
 """The memory that holds keys and values, in pages, and how many pages fit.
 
-    key_pages[layer]     [num_pages + 1, page_size, num_kv_heads, key_dim]
-    value_pages[layer]   [num_pages + 1, page_size, num_kv_heads, value_dim]
+    key_pages[layer]     [num_pages, page_size, num_kv_heads, key_dim]
+    value_pages[layer]   [num_pages, page_size, num_kv_heads, value_dim]
 
       page 0           page 1           page 2
     ├──┬──┬──┬── … ──┼──┬──┬──┬── … ──┼──┬──── …     one page id names the same place in every layer,

@@ -67,7 +67,7 @@ class DeviceUse:
 
 
 def host_memory(config: EngineConfig) -> PageMemory:
-    """For a model on a CPU, or for this process's part of it."""
+    """For a model on a CPU, or one rank's part of it."""
     num_bytes = min(int(available_host_bytes() * HOST_SHARE), MAX_HOST_BYTES) // config.tensor_parallel_size
     return PageMemory(num_bytes, "kv_memory", config.kv_memory)
 

@@ -56,7 +56,6 @@ def test_a_short_model_has_one_width() -> None:
 def test_short_contexts_are_captured_first_and_large_batches_before_small_ones() -> None:
     shapes = make_ladder(max_num_seqs=4, max_model_len=20_000).shapes
     assert shapes == (DecodeShape(4, 512), DecodeShape(2, 512), DecodeShape(4, 1250), DecodeShape(2, 1250))
-    assert make_ladder(max_num_seqs=4, max_model_len=20_000).largest == DecodeShape(4, 1250)
 
 
 def test_the_narrowest_shape_that_holds_a_step_is_taken_and_then_the_smallest() -> None:

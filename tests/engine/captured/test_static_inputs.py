@@ -6,16 +6,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.engine.captured.ladder import DecodeShape
 from headway.engine.captured.static_inputs import StaticInputs
 from headway.engine.forward import DeviceInputs
 
-LARGEST = DecodeShape(batch_size=8, num_columns=6)
+NUM_ROWS, NUM_COLUMNS = 8, 6
 SCRATCH_PAGE, PAGE_SIZE = 90, 4
 
 
 def make_static() -> StaticInputs:
-    return StaticInputs(LARGEST, SCRATCH_PAGE, PAGE_SIZE, torch.device("cpu"))
+    return StaticInputs(NUM_ROWS, NUM_COLUMNS, SCRATCH_PAGE, PAGE_SIZE, torch.device("cpu"))
 
 
 def make_decodes(num_rows: int, num_columns: int = 3) -> DeviceInputs:
@@ -47,7 +46,7 @@ def rows_of(inputs: DeviceInputs, rows: slice) -> DeviceInputs:
 
 
 def test_all_rows_are_padding_at_first() -> None:
-    inputs = make_static().view(LARGEST)
+    inputs = make_static().view(NUM_ROWS)
     assert_padding(inputs)
     assert inputs.query_start.tolist() == list(range(9))
     assert inputs.sampled_rows.tolist() == list(range(8))
@@ -59,7 +58,7 @@ def test_rows_beyond_the_step_are_padding_whatever_was_there(sizes: list[int]) -
     for num_rows in sizes:
         decodes = make_decodes(num_rows)
         static.fill(decodes)
-        view = static.view(LARGEST)
+        view = static.view(NUM_ROWS)
         assert_padding(rows_of(view, slice(num_rows, None)))
         assert view.token_ids[:num_rows].tolist() == decodes.token_ids.tolist()
         assert view.positions[:num_rows].tolist() == decodes.positions.tolist()
@@ -68,14 +67,15 @@ def test_rows_beyond_the_step_are_padding_whatever_was_there(sizes: list[int]) -
         assert view.page_table[:num_rows, :3].tolist() == decodes.page_table.tolist()
 
 
-def test_what_a_shape_reads_stays_where_it_is_and_has_the_types_of_a_step() -> None:
-    static, shape = make_static(), DecodeShape(batch_size=4, num_columns=5)
-    before, decodes = static.view(shape), make_decodes(3)
+def test_what_a_step_reads_stays_where_it_is_and_has_the_types_of_a_step() -> None:
+    static = make_static()
+    before, decodes = static.view(4), make_decodes(3)
     static.fill(decodes)
-    after = static.view(shape)
+    after = static.view(4)
     for entry in fields(decodes):
         seen, now, given_type = (getattr(inputs, entry.name) for inputs in (before, after, decodes))
         assert seen.data_ptr() == now.data_ptr()
         assert seen.dtype == given_type.dtype
-    assert before.page_table.shape == (4, 5)
+        assert seen.is_contiguous()
+    assert before.page_table.shape == (4, 6)
     assert before.token_ids.tolist() == [100, 101, 102, 0]

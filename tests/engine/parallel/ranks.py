@@ -16,7 +16,7 @@ from headway.core.batch import ScheduledChunk, StepPlan
 from headway.core.errors import SettingError
 from headway.core.job import JobKey, SamplingParams
 from headway.core.sequence import Sequence
-from headway.engine.config import AutoOrOff, Device, DType, EngineConfig
+from headway.engine.config import Device, DType, EngineConfig
 from headway.engine.forward import DeviceInputs, EagerForward
 from headway.engine.kv_cache import KvCache
 from headway.engine.load import LoadedModel, load_model
@@ -29,11 +29,9 @@ LONG, SHORT = [5, 6, 7, 8, 9, 10, 11], [12, 13, 14]
 
 
 def make_config(folder: Path, size: int) -> EngineConfig:
-    kernels = {"pack_weights": AutoOrOff.OFF, "native_kernels": AutoOrOff.OFF}
-    return EngineConfig(
-        **{"model": str(folder), "device": Device.CPU, "dtype": DType.FLOAT64, "num_threads": 1, **kernels},
-        tensor_parallel_size=size,
-    )
+    """float64, where rounding decides nothing, unless the folder's name ends in another type."""
+    dtype = DType(folder.suffix[1:] or DType.FLOAT64)
+    return EngineConfig(str(folder), device=Device.CPU, dtype=dtype, num_threads=1, tensor_parallel_size=size)
 
 
 def make_chunk(number: int, token_ids: list[int], page_table: list[int], start: int, end: int) -> ScheduledChunk:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from tests.engine.parallel.ranks import SIZE, make_config, run_steps, weight_byt
 from tests.tiny_llama import save_tokenizer
 
 WITHOUT_PLAN = "gpt2"
+IN_FLOAT32 = "llama.float32"
 TIMEOUT_SECONDS = 300
 ROOT = Path(__file__).parents[3]
 
@@ -45,6 +47,7 @@ def divided(tmp_path_factory: pytest.TempPathFactory) -> Divided:
     for kind in KINDS:
         make_model(kind, torch.float64).save_pretrained(folder / slug(kind))
         save_tokenizer(folder / slug(kind))
+    shutil.copytree(folder / "llama", folder / IN_FLOAT32)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         places = [str(listener.getsockname()[1]), str(listener.fileno()), str(folder)]
         command = [sys.executable, "-m", "tests.engine.parallel.ranks"]
@@ -66,6 +69,11 @@ def divided(tmp_path_factory: pytest.TempPathFactory) -> Divided:
 def test_two_ranks_compute_what_one_does(divided: Divided, kind: str) -> None:
     whole = load_model(make_config(divided.folder / slug(kind), 1), print)
     np.testing.assert_allclose(np.load(divided.folder / f"{slug(kind)}.npy"), run_steps(whole), atol=1e-9)
+
+
+def test_it_does_with_the_settings_that_make_a_cpu_fast(divided: Divided) -> None:
+    whole = load_model(make_config(divided.folder / IN_FLOAT32, 1), print)
+    np.testing.assert_allclose(np.load(divided.folder / f"{IN_FLOAT32}.npy"), run_steps(whole), atol=1e-3)
 
 
 def test_each_rank_has_its_share_of_weights_and_heads(divided: Divided) -> None:

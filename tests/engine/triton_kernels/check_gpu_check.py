@@ -7,9 +7,9 @@ import torch
 
 from headway.engine.triton_kernels import op
 from headway.engine.triton_kernels.attend import decode_launches
-from loadtest import gpu_pages
-from loadtest.gpu_cases import AttentionCase, attention_error
-from loadtest.gpu_timing import DecodeShape, decode_batch
+from loadtest.gpu import pages
+from loadtest.gpu.bandwidth import DecodeShape, decode_batch
+from loadtest.gpu.cases import AttentionCase, attention_error
 from tests.engine.triton_kernels.interpreted import CHIP
 
 CPU = torch.device("cpu")
@@ -18,7 +18,7 @@ LENGTHS = ((1, 20), (5, 9), (1, 1))
 
 @pytest.fixture(autouse=True)
 def chip(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (op, gpu_pages):
+    for module in (op, pages):
         monkeypatch.setattr(module, "chip_of", lambda device: CHIP)
 
 
@@ -29,11 +29,11 @@ def test_the_op_passes_its_check(dtype: torch.dtype) -> None:
 
 
 def test_rotary_positions_pass_theirs() -> None:
-    assert gpu_pages.rotary_error(CPU, num_tokens=20) <= 1e-5
+    assert pages.rotary_error(CPU, num_tokens=20) <= 1e-5
 
 
 def test_eight_bits_pass_theirs() -> None:
-    assert 0 < gpu_pages.eight_bit_error(CPU, LENGTHS) <= 0.06
+    assert 0 < pages.eight_bit_error(CPU, LENGTHS) <= 0.06
 
 
 def test_what_is_timed_computes() -> None:

@@ -94,7 +94,8 @@ def test_a_goal_that_nothing_keeps_is_a_failure(tiny_model, workload):
     assert "nothing keeps" in ran.stdout
 
 
-def test_what_was_found_before_an_interrupt_is_kept(tiny_model, workload, tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_what_was_found_before_an_interrupt_is_kept(number, tiny_model, workload, tmp_path):
     out = tmp_path / "out.json"
     arguments = command(tiny_model, workload, "--tpot", "1000", "--json", str(out), "--run-seconds", "1")
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
@@ -102,7 +103,7 @@ def test_what_was_found_before_an_interrupt_is_kept(tiny_model, workload, tmp_pa
         for line in running.stderr:
             if "tokens/s" in line:
                 break
-        running.send_signal(signal.SIGINT)
+        running.send_signal(number)
         text, _ = running.communicate(timeout=60)
     assert running.returncode == 0
     assert "not at its end" in text

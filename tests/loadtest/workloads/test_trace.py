@@ -64,7 +64,7 @@ def test_rows_that_had_failed_are_left_out(write):
             "no column 'output_tokens'; write columns: {output_tokens: NAME}",
         ),
         ("x.csv", "prompt_tokens,output_tokens\n5,five\n", "line 2: output_tokens must be a whole number, not 'five'"),
-        ("x.csv", "prompt_tokens,output_tokens\n5,-1\n", "0 or more"),
+        ("x.csv", "prompt_tokens,output_tokens\n5,-1\n", "from 0 to"),
         ("x.csv", "prompt_tokens,output_tokens\n5\n", "whole number, not None"),
         ("x.csv", "prompt_tokens,output_tokens,tenant\n5,5,Big Co\n", "tenant must match"),
         ("x.csv", "time,prompt_tokens,output_tokens\nnoon,5,5\n", "time must be a number or a date"),

@@ -23,7 +23,10 @@ class CapturedForward:
     def __init__(self, forward: Forward, ladder: Ladder, scratch_page: int, device: torch.device) -> None:
         self._forward = forward
         self._ladder = ladder
-        self._inputs = StaticInputs(ladder.largest, scratch_page, ladder.page_size, device)
+        num_rows = ladder.batch_sizes[-1]
+        self._inputs = {
+            width: StaticInputs(num_rows, width, scratch_page, ladder.page_size, device) for width in ladder.widths
+        }
         self._replays: dict[DecodeShape, Replay] = {}
         self._logits = torch.empty(0)
         """[largest batch size, vocab_size]. In memory of their own: what graphs allocate, the next one overwrites."""
@@ -39,7 +42,7 @@ class CapturedForward:
         warning. Steps of a missing shape are padded to a larger one, or not replayed. ``agree`` gives the least of what
         all processes say that compute the model together: they must capture, and pad, alike."""
         try:
-            self._logits = torch.empty_like(self._forward(self._inputs.view(self._ladder.largest)))
+            self._logits = torch.empty_like(self._forward(self._view(self._ladder.shapes[0])))
             for shape in self._ladder.shapes:
                 if agree(budget_bytes - recorder.num_bytes) <= 0:
                     return
@@ -52,7 +55,7 @@ class CapturedForward:
         shape = self._fitting(inputs)
         if shape is None:
             return self._forward(inputs)
-        self._inputs.fill(inputs)
+        self._inputs[shape.num_columns].fill(inputs)
         self._replays[shape]()
         return self._logits[: len(inputs.token_ids)]
 
@@ -65,6 +68,9 @@ class CapturedForward:
 
     def _step(self, shape: DecodeShape) -> Callable[[], None]:
         def step() -> None:
-            self._logits[: shape.batch_size].copy_(self._forward(self._inputs.view(shape)))
+            self._logits[: shape.batch_size].copy_(self._forward(self._view(shape)))
 
         return step
+
+    def _view(self, shape: DecodeShape) -> DeviceInputs:
+        return self._inputs[shape.num_columns].view(shape.batch_size)

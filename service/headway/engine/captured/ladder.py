@@ -73,10 +73,6 @@ class Ladder:
         return tuple(-(-keys // self.page_size) for keys in (*widths, self.max_model_len))
 
     @property
-    def largest(self) -> DecodeShape:
-        return DecodeShape(self.batch_sizes[-1], self.widths[-1])
-
-    @property
     def shapes(self) -> tuple[DecodeShape, ...]:
         """In the order of capture: short contexts first, since memory may not suffice for all; and the largest batch
         first, since smaller ones find room in the memory that it took."""

@@ -1,9 +1,8 @@
-"""Times of kernels on a GPU: captured once, replayed often, so that no launch's cost on the host is in them."""
+"""How fast the decode kernel reads keys and values, beside a copy within the device's memory."""
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,9 +10,14 @@ import torch
 from headway.engine.triton_kernels.attend import decode_launches
 from headway.engine.triton_kernels.batch import Batch
 from headway.engine.triton_kernels.op import chip_of
+from loadtest.gpu.bench import Bench
+from loadtest.gpu.checks import Finding, Item, Part
+from loadtest.gpu.timing import seconds_per_call
+from loadtest.row import Aim
 
-COPY_BYTES = 4 * 2**30
-"""Of the tensor that is copied; many times what the caches hold."""
+NAME = "decode kernel, 64 × 4096 tokens"
+MIN_COPY_SHARE = Aim(0.8, is_least=True)
+FIGURES = ("copy_share", "kernel_seconds", "kernel_bytes_per_s", "copy_bytes_per_s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +60,32 @@ class DecodeTiming:
         """Of the copy's rate."""
         return self.bytes_per_s / self.copy_bytes_per_s
 
+    @property
+    def figures(self) -> dict[str, float]:
+        values = (self.share, self.seconds, self.bytes_per_s, self.copy_bytes_per_s)
+        return dict(zip(FIGURES, values, strict=True))
 
-def time_decode(shape: DecodeShape, device: torch.device, num_repeats: int) -> DecodeTiming:
+
+def items(_bench: Bench) -> Sequence[Item]:
+    return [Item(NAME, FIGURES, MIN_COPY_SHARE)]
+
+
+def measure(bench: Bench) -> Iterator[Finding]:
+    shape = DecodeShape()
+    seconds = time_decode(shape, bench.device, bench.num_repeats)
+    yield Finding(NAME, DecodeTiming(seconds, shape.kv_bytes, bench.rates.copy_bytes_per_s).figures)
+
+
+def time_decode(shape: DecodeShape, device: torch.device, num_repeats: int) -> float:
+    """Seconds of the layer's kernels."""
     batch = decode_batch(shape, device)
-    output = torch.empty_like(batch.query)
-    launches = decode_launches(batch, output, chip_of(device))
+    launches = decode_launches(batch, torch.empty_like(batch.query), chip_of(device))
 
     def attend() -> None:
         for launch in launches:
             launch.run()
 
-    return DecodeTiming(seconds_per_call(attend, num_repeats), shape.kv_bytes, copy_rate(device, num_repeats))
+    return seconds_per_call(attend, device, num_repeats)
 
 
 def decode_batch(shape: DecodeShape, device: torch.device) -> Batch:
@@ -88,36 +107,4 @@ def decode_batch(shape: DecodeShape, device: torch.device) -> Batch:
     )
 
 
-def copy_rate(device: torch.device, num_repeats: int, num_bytes: int = COPY_BYTES) -> float:
-    """Bytes per second, read and written, of torch's copy from device memory to device memory."""
-    source = torch.ones(num_bytes // 4, dtype=torch.float32, device=device)
-    target = torch.empty_like(source)
-    return 2 * num_bytes / seconds_per_call(lambda: target.copy_(source), num_repeats)
-
-
-def seconds_per_call(call: Callable[[], object], num_repeats: int, num_calls: int = 10) -> float:
-    """The median of ``num_repeats`` replays of ``num_calls`` calls each, per call."""
-    graph = captured(lambda: [call() for _ in range(num_calls)])
-    graph.replay()
-    seconds = []
-    for _ in range(num_repeats):
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        start.record()
-        graph.replay()
-        end.record()
-        end.synchronize()
-        seconds.append(start.elapsed_time(end) / 1000 / num_calls)
-    return statistics.median(seconds)
-
-
-def captured(call: Callable[[], object]) -> torch.cuda.CUDAGraph:
-    """``call`` as a graph; it runs once before, to compile what it needs, on a stream of its own as capturing asks."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        call()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        call()
-    return graph
+PART = Part("bandwidth", items, measure, min_seconds=5.0)

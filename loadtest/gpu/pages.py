@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -13,10 +14,17 @@ from headway.engine.triton_kernels.attend import attention_launches
 from headway.engine.triton_kernels.batch import Batch
 from headway.engine.triton_kernels.op import chip_of, paged_attention_triton
 from headway.engine.triton_kernels.write import rotate_launch, write_launch
-from loadtest.gpu_cases import DECODES, MIXED, AttentionCase, draw_arguments, exact_arguments
-from loadtest.gpu_timing import captured
+from loadtest.gpu.bench import Bench
+from loadtest.gpu.cases import DECODES, MIXED, AttentionCase, draw_arguments, exact_arguments
+from loadtest.gpu.checks import Finding, Item, Part, Verdict
+from loadtest.gpu.timing import captured
+from loadtest.row import Aim
 
 FP8 = torch.float8_e4m3fn
+MIN_EIGHT_BIT_CAPABILITY = (8, 9)
+ROTARY = "rotary positions on the way"
+EIGHT_BITS = "eight bits"
+CAPTURE = "decodes, replayed with longer contexts"
 
 
 def rotary_error(device: torch.device, num_tokens: int = 500, dim: int = 128, rotary_dim: int = 64) -> float:
@@ -73,8 +81,9 @@ def eight_bit_batch(arguments: dict[str, Any], scales: Scales) -> Batch:
     )
 
 
-def captured_equals_plain(device: torch.device) -> bool:
-    """Captures decodes over short contexts and replays them over long ones, in the same tensors."""
+def captured_differs_from_plain(device: torch.device) -> float:
+    """Captures decodes over short contexts and replays them over long ones, in the same tensors: the share of elements
+    that are not the same bits."""
     arguments = draw_arguments(AttentionCase("captured", DECODES), device)
     lengths = arguments["context_lens"].clone()
     arguments["context_lens"].fill_(1)
@@ -82,4 +91,34 @@ def captured_equals_plain(device: torch.device) -> bool:
     graph = captured(lambda: outputs.append(paged_attention_triton(**arguments)))
     arguments["context_lens"].copy_(lengths)
     graph.replay()
-    return torch.equal(outputs[-1], paged_attention_triton(**arguments))
+    return float((outputs[-1] != paged_attention_triton(**arguments)).double().mean())
+
+
+def page_items(bench: Bench) -> Sequence[Item]:
+    return [
+        Item(ROTARY, ("error",), Aim(1e-5, is_least=False)),
+        Item(EIGHT_BITS, ("relative_error",), Aim(0.06, is_least=False)),
+    ]
+
+
+def measure_pages(bench: Bench) -> Iterator[Finding]:
+    """What the op does not call: rotary positions on the way to the pages, and eight bits."""
+    yield Finding(ROTARY, {"error": rotary_error(bench.device)})
+    if bench.device.type == "cuda" and torch.cuda.get_device_capability(bench.device) < MIN_EIGHT_BIT_CAPABILITY:
+        note = "the compute capability is below {}.{}".format(*MIN_EIGHT_BIT_CAPABILITY)
+        yield Finding(EIGHT_BITS, note=note, verdict=Verdict.ABSENT)
+    else:
+        yield Finding(EIGHT_BITS, {"relative_error": eight_bit_error(bench.device)})
+
+
+def capture_items(_bench: Bench) -> Sequence[Item]:
+    return [Item(CAPTURE, ("differing_share",), Aim(0.0, is_least=False))]
+
+
+def measure_capture(bench: Bench) -> Iterator[Finding]:
+    """A captured decode, replayed over other numbers, gives the very bits of an ordinary one."""
+    yield Finding(CAPTURE, {"differing_share": captured_differs_from_plain(bench.device)})
+
+
+PAGES_PART = Part("pages", page_items, measure_pages, min_seconds=5.0)
+CAPTURE_PART = Part("capture", capture_items, measure_capture, min_seconds=5.0)

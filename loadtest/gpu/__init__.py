@@ -1,0 +1,16 @@
+"""What `loadtest.gpu_check` measures, part by part.
+
+checks      what is looked at, what it should be, and what came of it
+deadline    the time there is
+bench       what all parts share: the device, its rates, one engine with a random model
+cases, correctness, pages    that the kernels compute what they should
+tokens      that the engine does
+timing      rates of the device, and times of kernels
+decoding    steps in the middle of answers; steps compares them with their floor
+idle        what the device does between two steps
+prefill     prompts, beside matrix products
+peer        the same requests in transformers' own continuous batching
+rivals      the same attention in other implementations
+
+Whatever is not a GPU's own runs on a CPU too, with a tiny model: so it is tested.
+"""
