@@ -11,7 +11,7 @@ import torch
 from headway.core.errors import SettingError
 from headway.core.job import JobKey, SamplingParams
 from headway.core.scheduler_config import SchedulerConfig
-from headway.engine import allocation, kv_cache
+from headway.engine import allocation, kv_cache, paged_reference
 from headway.engine.allocation import allocate_pages, page_scales
 from headway.engine.build import assemble
 from headway.engine.config import EngineConfig, KvCacheDType
@@ -113,6 +113,23 @@ def test_a_gpus_pages_are_what_the_largest_step_leaves(
     expected = device_memory(replace(gpu.use, others=3 * GIB), 0.9).num_bytes
     assert num_pages_asked == [expected // kv_cache.page_bytes(tiny, 16, tiny.dtype)]
     assert gpu.num_runs == 1
+
+
+def test_the_step_that_is_measured_reads_the_pages_that_there_will_be(
+    smollm2: LoadedModel, gpu: MadeUpGpu, num_pages_asked: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    in_eight_bits = []
+    attend = paged_reference.PagedKeysValues.write
+
+    def watch(pages: paged_reference.PagedKeysValues, *new: torch.Tensor) -> None:
+        in_eight_bits.append(pages.scales is not None)
+        attend(pages, *new)
+
+    monkeypatch.setattr(paged_reference.PagedKeysValues, "write", watch)
+    allocate_pages(smollm2, EngineConfig(kv_cache_dtype=KvCacheDType.FP8), SCHEDULING, print)
+    assert in_eight_bits[-2 * len(smollm2.layers) :] == [True] * 2 * len(smollm2.layers)
+    assert num_pages_asked == [device_memory(gpu.use, 0.9).num_bytes // kv_cache.page_bytes(smollm2, 16, EIGHT_BITS)]
 
 
 def test_memory_that_is_set_is_not_measured(tiny: LoadedModel, gpu: MadeUpGpu, num_pages_asked: list[int]) -> None:
