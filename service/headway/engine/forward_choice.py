@@ -17,10 +17,7 @@ from headway.engine.config import AutoOrOff, EngineConfig
 from headway.engine.forward import EagerForward, Forward
 from headway.engine.kv_cache import KvCache
 from headway.engine.load import LoadedModel, Progress, cache_folder
-
-CAPTURED_SHARE = 0.02
-"""Of the GPU's memory: the most that captured steps may take. They share one pool, as large as what the largest one
-computes with; a graph itself takes some megabytes."""
+from headway.engine.page_memory import CAPTURED_SHARE
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from headway.core.batch import ScheduledChunk, StepPlan
 from headway.core.errors import SettingError
 from headway.core.job import JobKey, SamplingParams
 from headway.core.sequence import Sequence
+from headway.engine.calibration import calibrate
 from headway.engine.config import Device, DType, EngineConfig
 from headway.engine.forward import DeviceInputs, EagerForward
 from headway.engine.kv_cache import KvCache
@@ -72,7 +73,11 @@ def main(rank: int, port: int, listener: int, folder: Path) -> None:
         logits = run_steps(loaded)
         if rank == 0:
             np.save(folder / f"{model.name}.npy", logits)
-        told[model.name] = {"heads": [layer.num_kv_heads for layer in loaded.layers], "bytes": weight_bytes(loaded)}
+        told[model.name] = {
+            "heads": [layer.num_kv_heads for layer in loaded.layers],
+            "bytes": weight_bytes(loaded),
+            "scales": [scales.key.tolist() for scales in calibrate(loaded, PAGE_SIZE)],
+        }
     (folder / f"rank-{rank}.json").write_text(json.dumps(told))
 
 
