@@ -207,7 +207,7 @@ class Player:
 def make_engine(loaded: LoadedModel, config: SchedulerConfig, num_pages: int, max_steps_in_flight: int) -> Engine:
     kv_memory = str(num_pages * PAGE_SIZE * BYTES_PER_TOKEN)
     engine_config = EngineConfig(page_size=PAGE_SIZE, kv_memory=kv_memory)
-    return assemble(loaded, engine_config, config, lambda stage: None, max_steps_in_flight)
+    return assemble(loaded, engine_config, config, lambda stage: None, max_steps_in_flight=max_steps_in_flight)
 
 
 def play(

@@ -57,7 +57,7 @@ def build_engine(
         listener = ranks.take_listener()
         join(config, 0, listener.getsockname()[1], listener.detach())
     others = bytes_taken_by_others(config)
-    return assemble(load_model(config, progress), config, scheduling, progress, ranks, others=others)
+    return assemble(load_model(config, progress), config, scheduling, progress, ranks=ranks, others=others)
 
 
 def build_follower(config: EngineConfig, scheduling: SchedulerConfig, rank: int, port: int) -> FollowingForward:
@@ -74,11 +74,13 @@ def assemble(
     config: EngineConfig,
     scheduling: SchedulerConfig,
     progress: Progress,
+    *,
     ranks: OtherRanks | None = None,
     max_steps_in_flight: int | None = None,
     others: int = 0,
 ) -> Engine:
-    """An engine for a model that is loaded already; it must have a tokenizer. ``max_steps_in_flight`` None: whatever
+    """An engine for a model that is loaded already; it must have a tokenizer. ``ranks``: the others, which build theirs
+    with `build_follower` meanwhile, if the model is divided. ``max_steps_in_flight`` None: whatever
     suits device and settings. ``others``: bytes of the GPU that were taken before, which do not count as this
     engine's."""
     if loaded.tokenizer is None:

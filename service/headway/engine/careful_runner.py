@@ -93,6 +93,8 @@ class CarefulRunner:
             return None
         try:
             return self._runner.launch(plan)
+        except EngineBroken:
+            raise
         except Exception:
             logger.warning("a step of %d sequences cannot be launched", len(plan.chunks), exc_info=True)
             return None
