@@ -67,7 +67,10 @@ asyncio.run(main())
 
 def make_config(model: Path, size: int = 2, num_tokens: int = 128) -> EngineConfig:
     return EngineConfig(
-        **{"model": str(model), "device": Device.CPU, "dtype": DType.FLOAT64, "num_threads": 1},
+        model=str(model),
+        device=Device.CPU,
+        dtype=DType.FLOAT64,
+        num_threads=1,
         native_kernels=AutoOrOff.OFF,
         max_model_len=64,
         kv_memory=str(num_tokens * BYTES_PER_TOKEN * 2 // size),
