@@ -320,14 +320,18 @@ def test_a_model_without_a_finite_number_fails_its_rehearsal(tiny: LoadedModel) 
         make_engine(replace(tiny, model=model)).rehearse()
 
 
-def test_what_must_not_be_tried_again_is_not(tiny: LoadedModel, before_attention: UseKernel) -> None:
+@pytest.mark.parametrize("max_steps_in_flight", [1, 2])
+def test_what_must_not_be_tried_again_is_not(
+    tiny: LoadedModel, before_attention: UseKernel, max_steps_in_flight: int
+) -> None:
     numbers_of_tokens: list[int] = []
 
     def break_down(query: Tensor, key: Tensor) -> None:
         numbers_of_tokens.append(len(query))
         raise EngineBroken("the ranks have lost each other")
 
-    engine = make_engine(tiny)
+    config = EngineConfig(kv_memory="2MiB")
+    engine = assemble(tiny, config, SchedulerConfig(), print, max_steps_in_flight=max_steps_in_flight)
     before_attention(break_down)
     with pytest.raises(EngineBroken, match="lost each other"):
         Run(engine).all(*(make_submit(f"job-{number}") for number in range(4)))
