@@ -17,7 +17,7 @@ from tests.engine.overlap_cases import EOS, Job, assert_alike, assert_same, conf
 pytestmark = pytest.mark.usefixtures("many_engines")
 
 
-@settings(deadline=None, max_examples=120)
+@settings(deadline=None, max_examples=60)
 @given(config=configs, mix=st.lists(jobs, min_size=1, max_size=8), num_pages=num_pages)
 def test_every_job_gets_what_the_plain_loop_gives_it(
     little: LoadedModel, config: SchedulerConfig, mix: list[Job], num_pages: int

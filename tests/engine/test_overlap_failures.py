@@ -70,7 +70,7 @@ def miscount(penalties: Penalties, numbers: list[int]) -> None:
 step_numbers = st.sets(st.integers(1, 30), max_size=8)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=40)
 @given(
     config=configs,
     mix=st.lists(jobs, min_size=1, max_size=8),

@@ -33,7 +33,7 @@ def launch(sampler: Sampler, sequences: list[Sequence], num_pending: int, dtype:
     return sampler.launch(logits, [SampledRow(s, s.num_output_tokens + num_pending) for s in sequences])
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=40)
 @given(st.lists(samplings, min_size=1, max_size=6), st.sampled_from([torch.bfloat16, torch.float32]))
 def test_steps_are_launched_one_after_the_other_with_no_value_known(
     params: list[SamplingParams], dtype: torch.dtype
