@@ -48,10 +48,10 @@ def make_step(*lengths: tuple[int, int], token: int = 7, num_sampled: int = 1) -
     """Chunks of (start, number of tokens), of which the last ones are sampled."""
     chunks = []
     for number, (start, num_tokens) in enumerate(lengths):
-        end = start + num_tokens
-        sequence = Sequence(number, JobKey("acme", "a"), SamplingParams(), [token] * end, end, 0.0)
-        sequence.page_table = list(range(number * 10, number * 10 + -(-end // PAGE_SIZE)))
-        chunks.append(ScheduledChunk(sequence, start, num_tokens, number >= len(lengths) - num_sampled))
+        num_known = start + num_tokens + (number < len(lengths) - num_sampled)
+        sequence = Sequence(number, JobKey("acme", "a"), SamplingParams(), [token] * num_known, num_known, 0.0)
+        sequence.page_table = list(range(number * 10, number * 10 + -(-num_known // PAGE_SIZE)))
+        chunks.append(ScheduledChunk(sequence, start, num_tokens, is_sampled=start + num_tokens == num_known))
     return build_step_inputs(StepPlan(1, tuple(chunks)), PAGE_SIZE)
 
 

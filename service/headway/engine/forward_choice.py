@@ -17,7 +17,7 @@ from headway.engine.config import AutoOrOff, EngineConfig
 from headway.engine.forward import EagerForward, Forward
 from headway.engine.kv_cache import KvCache
 from headway.engine.load import LoadedModel, Progress, cache_folder
-from headway.engine.page_memory import CAPTURE_SHARE
+from headway.engine.page_memory import CAPTURED_SHARE
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ def ways_for(device: torch.device, config: EngineConfig) -> Ways:
         compiler="inductor" if config.compiled_steps is AutoOrOff.AUTO else None,
         compiler_folder=cache_folder(config) / "inductor",
         make_recorder=(lambda: GraphRecorder(device)) if captures else None,
-        captured_bytes=int(torch.cuda.get_device_properties(device).total_memory * CAPTURE_SHARE),
+        captured_bytes=int(torch.cuda.get_device_properties(device).total_memory * CAPTURED_SHARE),
     )
 
 

@@ -21,6 +21,7 @@ def make_inputs(*, is_sampled: bool) -> DeviceInputs:
             Sequence(number, JobKey("acme", "a"), SamplingParams(), ids, len(ids), 0.0, page_table=[number, 7]),
             0,
             length,
+            is_sampled=length == len(ids),
         )
         for number, (ids, length) in enumerate(zip(token_ids, (2, 2 if is_sampled else 1), strict=True))
     ]
