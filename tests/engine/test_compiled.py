@@ -21,11 +21,9 @@ from headway.engine.captured.ladder import Ladder
 from headway.engine.captured.recording import DirectRecorder
 from headway.engine.compiled import CompiledForward, compile_forward
 from headway.engine.config import EngineConfig
-from headway.engine.deferred_rotary import defer_rotary
 from headway.engine.forward import DeviceInputs, EagerForward
 from headway.engine.kv_cache import KvCache
 from headway.engine.load import LoadedModel, prepare
-from headway.engine.page_scales import Scales
 from tests.engine.model_kinds import make_model
 
 PAGE_SIZE = 4
@@ -126,20 +124,6 @@ def test_one_graph_serves_steps_of_all_shapes(kind: str, tmp_path: Path) -> None
         torch.testing.assert_close(ours[:NUM_PAGES], theirs[:NUM_PAGES])
     assert num_graphs() == 1
     assert not counters["graph_break"]
-
-
-@pytest.mark.usefixtures("no_way_out")
-def test_rotary_positions_that_are_left_to_the_op_and_pages_of_eight_bits_compile_too(tmp_path: Path) -> None:
-    loaded = load("llama", torch.float32)
-    assert defer_rotary(loaded.model) == 2
-    ones = torch.ones(2)
-    caches = [KvCache(loaded, NUM_PAGES, PAGE_SIZE, [Scales(ones, ones)] * 2) for _ in range(2)]
-    for pages in (*pages_of(caches[0]), *pages_of(caches[1])):
-        pages.zero_()
-    forward = compile_forward(loaded, caches[0], tmp_path, "eager")
-    plain = EagerForward(loaded, caches[1])
-    for inputs in all_steps():
-        torch.testing.assert_close(forward(inputs), plain(inputs))
 
 
 @pytest.mark.usefixtures("no_way_out")
