@@ -39,6 +39,20 @@ def test_entries_that_come_in_order_do_not_make_the_tree_deep() -> None:
     assert depth(index._root) < 60
 
 
+def test_entries_that_leave_in_order_do_not_make_the_tree_deep() -> None:
+    """As jobs do: each takes the first, and another comes behind all."""
+    index: FirstFit[int] = FirstFit()
+    for number in range(2_000):
+        index.insert(Rank(float(number), number), 1.0, number)
+    for number in range(2_000, 6_000):
+        index.discard(Rank(float(number - 2_000), number - 2_000))
+        index.insert(Rank(float(number), number), 1.0, number)
+    for number in range(4_001, 6_000, 2):
+        index.discard(Rank(float(number), number))
+    assert len(index) == 1_000
+    assert depth(index._root) < 45
+
+
 def depth(node: object) -> int:
     deepest, level = 0, [node]
     while level := [child for node in level if node for child in (node.left, node.right)]:

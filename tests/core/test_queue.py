@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 
 import pytest
 from hypothesis import given
@@ -40,6 +41,25 @@ def test_a_returned_job_goes_back_to_its_own_place(policy: QueuePolicy) -> None:
     queue.settle(job(99), 1)
     queue.add(first, 50.0)
     assert numbers_taken(queue) == [0, 1, 2, 3, 4]
+
+
+@every_policy
+def test_nothing_that_is_learnt_meanwhile_moves_a_returned_job(policy: QueuePolicy) -> None:
+    """Its prompt was longer than it looked, and other jobs of its tenant were shorter."""
+    queue = queue_of(*(job(number) for number in range(5)), policy=policy)
+    first = queue.take(0.0, ROOM)
+    queue.report(first, 300, 0, 0)
+    queue.settle(job(99), 1)
+    queue.add(first, 50.0)
+    assert numbers_taken(queue) == [0, 1, 2, 3, 4]
+
+
+def test_a_returned_job_keeps_its_prediction() -> None:
+    queue = queue_of(job(0, max_tokens=100))
+    granted = queue.take(0.0, ROOM)
+    queue.settle(job(99), 1)
+    queue.add(granted, 50.0)
+    assert queue.stats(50.0).num_backlog_tokens == 10 + 100
 
 
 @every_policy
@@ -221,6 +241,7 @@ def check_totals(queue: JobQueue, waiting: list[QueuedJob], now: float) -> None:
     assert stats.num_waiting == len(waiting)
     assert stats.num_backlog_tokens == sum(each.num_backlog_tokens for each in waiting)
     assert stats.num_backlog_pages == sum(each.num_pages(16) for each in waiting)
-    assert sum(stats.num_waiting_by_tenant.values()) == len(waiting)
+    assert stats.num_waiting_by_tenant == Counter(each.key.tenant for each in waiting)
+    assert all(stats.num_waiting_by_tenant.values()), "no tenant stays when its jobs have left"
     oldest = min((each.arrival_seconds for each in waiting), default=now)
     assert stats.oldest_wait_seconds == now - oldest

@@ -90,6 +90,13 @@ def test_a_job_in_the_engine_is_counted_once(leases):
     assert leases.demand(stats(num_running=1, admissible=97)) == Demand(5, 97, 1)
 
 
+def test_a_job_counts_before_the_stats_of_a_step_tell_of_it(leases):
+    """They are those of the last step, and the engine has had the job for less than that."""
+    leases.accept(grant(1))
+    leases.submitted(grant(1).key)
+    assert leases.demand(stats()).num_sequences == 5
+
+
 def test_a_job_that_ended_counts_until_the_engine_has_dropped_it(leases):
     leases.accept(grant(1))
     leases.submitted(grant(1).key)
