@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
 from types import ModuleType
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -131,7 +132,7 @@ def _sources(model: nn.Module) -> Iterator[ModuleType]:
 
 def fuse_rotary(source: ModuleType, dtype: torch.dtype) -> bool:
     """Whether the file's rotary function is replaced; it was, or is now if it computes the formula."""
-    original = getattr(source, ROTARY, None)
+    original: Any = getattr(source, ROTARY, None)
     if isinstance(original, FusedRotary):
         return True
     query, key, cos, sin = (
