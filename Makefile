@@ -43,8 +43,11 @@ test-charts: $(READY)
 	$(TEST_ENV) $(BIN)/pytest -n $(WORKERS) --maxprocesses 4 --dist loadfile tests/charts $(ARGS)
 
 # The GPU's path, as far as a machine without one can tell: kernels in Triton's interpreter against float64, and every
-# configuration compiled for compute capability 9.0 and 8.0; and that `loadtest.gpu_check` measures what it says.
-GPU_TESTS := tests/engine/triton_kernels tests/loadtest/gpu
+# configuration compiled for compute capability 9.0 and 8.0; steps compiled, captured and overlapped, the memory that
+# they are given, and models over several processes, on a CPU; and that `loadtest.gpu_check` measures what it says.
+GPU_TESTS := tests/engine/triton_kernels tests/engine/captured tests/engine/parallel tests/loadtest/gpu \
+  $(addsuffix .py,$(addprefix tests/engine/test_, allocation attention_extended calibration compiled deferred_rotary \
+  forward_choice input_buffers kv_cache largest_step overlap overlap_failures page_memory page_scales runner))
 test-kernels: $(READY)
 	HEADWAY_ALL_KERNELS=1 $(TEST_ENV) $(BIN)/pytest -n $(WORKERS) --maxprocesses 4 --dist load $(GPU_TESTS) $(ARGS)
 

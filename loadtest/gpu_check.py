@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,18 +27,7 @@ from headway.engine.triton_kernels.kernels import MIN_CAPABILITY, use_triton_ker
 from loadtest.gpu.deadline import Deadline
 
 NO_GPU = 3
-PART_NAMES = (
-    "attention",
-    "pages",
-    "capture",
-    "bandwidth",
-    "tokens",
-    "steps",
-    "gap",
-    "prefill",
-    "peer",
-    "rivals",
-)
+PART_NAMES = ("correctness", "bandwidth", "steps", "prefill", "peer", "gap", "rivals")
 """Of `loadtest.gpu.parts`, in order."""
 DEFAULT_MINUTES = 5.8
 """All of it is meant to fit into six, with what starting takes."""
@@ -56,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def check(device: torch.device, options: argparse.Namespace, deadline: Deadline) -> int:
     """The exit status. The file is written anew after each part, so that it is there whatever happens then."""
-    from loadtest.gpu.bench import Bench, Sizes
+    from loadtest.gpu.bench import Bench, BenchSettings, Sizes
     from loadtest.gpu.checks import Check
     from loadtest.gpu.parts import PARTS
     from loadtest.gpu.report import line, summary, to_json, write
@@ -64,7 +54,15 @@ def check(device: torch.device, options: argparse.Namespace, deadline: Deadline)
 
     machine, started = describe(device), time.monotonic()
     print(json.dumps(machine), flush=True)
-    bench = Bench(device, Sizes(), deadline, options.repeats)
+    machine["engine"] = stages = []
+
+    def say(stage: str) -> None:
+        """How the engine came to be: whether it is compiled and captured, above all."""
+        print(f"engine: {stage}", flush=True)
+        stages.append(stage)
+
+    logging.getLogger("headway").addHandler(_Warnings(say))
+    bench = Bench(BenchSettings(device, Sizes(), options.repeats), deadline, say)
     checks: list[Check] = []
     parts = [PARTS[name] for name in options.only]
 
@@ -79,6 +77,17 @@ def check(device: torch.device, options: argparse.Namespace, deadline: Deadline)
         save(number)
     print(summary(checks))
     return 0 if to_json(machine, checks)["passed"] else 1
+
+
+class _Warnings(logging.Handler):
+    """Tells them to ``say``: a model that could not be compiled is the first thing to know about its times."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        super().__init__(logging.WARNING)
+        self._say = say
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._say(f"warning: {record.getMessage()}")
 
 
 def find_obstacle() -> str | None:

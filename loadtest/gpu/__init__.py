@@ -3,9 +3,8 @@
 checks      what is looked at, what it should be, and what came of it
 deadline    the time there is
 bench       what all parts share: the device, its rates, one engine with a random model
-cases, correctness, pages    that the kernels compute what they should
-tokens      that the engine does
-timing      rates of the device, and times of kernels
+correctness the op case by case (cases), what surrounds it (pages), and the engine's tokens (tokens)
+timing      rates of the device, and times of kernels; bandwidth compares the decode kernel with a copy
 decoding    steps in the middle of answers; steps compares them with their floor
 idle        what the device does between two steps
 prefill     prompts, beside matrix products

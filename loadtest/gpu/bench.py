@@ -16,11 +16,15 @@ from headway.engine.attention import ATTENTION_NAME
 from headway.engine.build import assemble
 from headway.engine.config import AutoOrOff, Device, EngineConfig
 from headway.engine.engine import Engine
-from headway.engine.load import prepare
+from headway.engine.load import Progress, prepare
 from loadtest.floor import Floor
 from loadtest.gpu.deadline import Deadline
 from loadtest.gpu.model import ModelShape, build_model, build_tokenizer
 from loadtest.gpu.timing import copy_rate, matmul_rate
+
+
+def _ignore(_stage: str) -> None:
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,23 +96,30 @@ class Rates:
     """Of a large matrix product in the model's type."""
 
 
-class Bench:
-    """See the module. ``kernels`` is the engine's setting."""
+@dataclass(frozen=True, slots=True)
+class BenchSettings:
+    """What a bench is made of."""
 
-    def __init__(
-        self,
-        device: torch.device,
-        sizes: Sizes,
-        deadline: Deadline,
-        num_repeats: int = 20,
-        kernels: AutoOrOff = AutoOrOff.AUTO,
-    ) -> None:
-        self.device = device
-        self.sizes = sizes
+    device: torch.device
+    sizes: Sizes
+    num_repeats: int = 20
+    """Of a kernel's time, whose median counts."""
+    kernels: AutoOrOff = AutoOrOff.AUTO
+    """The engine's setting."""
+    max_steps_in_flight: int | None = None
+    """Of the engine; None: what suits the device."""
+
+
+class Bench:
+    """See the module. ``say`` is told what the engine says of its start."""
+
+    def __init__(self, settings: BenchSettings, deadline: Deadline, say: Progress = _ignore) -> None:
+        self.settings = settings
         self.deadline = deadline
-        self.num_repeats = num_repeats
-        """Of a kernel's time, whose median counts."""
-        self._kernels = kernels
+        self.device = settings.device
+        self.sizes = settings.sizes
+        self.num_repeats = settings.num_repeats
+        self._say = say
 
     @cached_property
     def rates(self) -> Rates:
@@ -133,14 +144,14 @@ class Bench:
             device=Device(self.device.type),
             kv_memory=str(kv_bytes),
             page_size=self.sizes.page_size,
-            native_kernels=self._kernels,
-            pack_weights=self._kernels,
+            native_kernels=self.settings.kernels,
+            pack_weights=self.settings.kernels,
         )
         model = build_model(shape, self.device, ATTENTION_NAME)
-        loaded = prepare(model, build_tokenizer(shape.vocab_size), config, _ignore)
+        loaded = prepare(model, build_tokenizer(shape.vocab_size), config, self._say)
         # Equal prompts would share pages, and less would be read than the floor counts.
         scheduling = SchedulerConfig(max_num_seqs=max_num_seqs, prefix_sharing=PrefixSharing.OFF)
-        engine = assemble(loaded, config, scheduling, _ignore)
+        engine = assemble(loaded, config, scheduling, self._say, max_steps_in_flight=self.settings.max_steps_in_flight)
         engine.rehearse()
         return engine
 
@@ -149,7 +160,3 @@ class Bench:
         gc.collect()
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
-
-
-def _ignore(_stage: str) -> None:
-    pass

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from headway.engine.page_scales import from_eight_bits, to_eight_bits
 from headway.engine.paged_reference import paged_attention_reference
 
 TOLERANCES = {torch.float32: 1e-4, torch.float16: 5e-3, torch.bfloat16: 3e-2}
@@ -40,6 +41,10 @@ class AttentionCase:
     sliding_window: int = 0
     softcap: float = 0.0
     has_sinks: bool = False
+    has_eight_bits: bool = False
+    """In the pages."""
+    rotary_dim: int = 0
+    """Columns of queries and keys that the op turns."""
     first_page: int = 0
     """Pages below are there and unused."""
 
@@ -64,6 +69,15 @@ def attention_cases() -> tuple[AttentionCase, ...]:
         "softcap": {"softcap": 30.0},
         "sinks": {"has_sinks": True, "num_heads": 64, "key_dim": 64, "value_dim": 64},
         "window, softcap and sinks": {"sliding_window": 128, "softcap": 20.0, "has_sinks": True},
+        "pages of eight bits": {"has_eight_bits": True},
+        "pages of eight bits, float16": {
+            "has_eight_bits": True,
+            "dtype": torch.float16,
+            "key_dim": 80,
+            "value_dim": 80,
+        },
+        "rotary positions": {"rotary_dim": 128},
+        "rotary positions of some columns": {"rotary_dim": 32, "key_dim": 96, "value_dim": 96},
         "beyond 2^31 elements": {"first_page": 140_000},
     }
     ragged = [
@@ -90,7 +104,7 @@ def draw_arguments(case: AttentionCase, device: torch.device, seed: int = 0) -> 
     slots = [cache.place(row, *lengths) for row, lengths in enumerate(case.lengths)]
     starts = torch.tensor([0, *(num_new for num_new, _ in case.lengths)]).cumsum(0)
     num_tokens = int(starts[-1])
-    return {
+    arguments = {
         "query": draw(num_tokens, case.num_heads, case.key_dim),
         "key": draw(num_tokens, case.num_kv_heads, case.key_dim),
         "value": draw(num_tokens, case.num_kv_heads, case.value_dim),
@@ -105,14 +119,36 @@ def draw_arguments(case: AttentionCase, device: torch.device, seed: int = 0) -> 
         "softcap": case.softcap,
         "sinks": draw(case.num_heads) if case.has_sinks else None,
     }
+    if case.rotary_dim:
+        angles = 6 * draw(num_tokens, case.rotary_dim // 2).repeat(1, 2)
+        arguments |= {"cos": angles.cos(), "sin": angles.sin()}
+    return _with_eight_bits(arguments) if case.has_eight_bits else arguments
+
+
+def _with_eight_bits(arguments: dict[str, Any]) -> dict[str, Any]:
+    """With the past rounded. No number is as large as 7, the most that pages can hold with this scale."""
+    scale = torch.full((arguments["key"].shape[1],), 2.0**-6, device=arguments["key"].device)
+    pages = {name: to_eight_bits(arguments[name], scale) for name in ("key_pages", "value_pages")}
+    return {**arguments, **pages, "key_scales": scale, "value_scales": scale}
+
+
+def _as_stored(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Of pages of eight bits the numbers that they stand for, and new keys and values rounded as they will be."""
+    plain = dict(arguments)
+    for name in ("key", "value"):
+        scale = plain.pop(f"{name}_scales")
+        plain[name] = from_eight_bits(to_eight_bits(arguments[name], scale), scale)
+        plain[f"{name}_pages"] = from_eight_bits(arguments[f"{name}_pages"], scale)
+    return plain
 
 
 def exact_arguments(arguments: dict[str, Any], case: AttentionCase) -> dict[str, Any]:
     """The same in float64, without the unused beginning of the cache."""
+    moved = _as_stored(arguments) if case.has_eight_bits else arguments
     moved = {
-        **arguments,
-        "key_pages": arguments["key_pages"][case.first_page :],
-        "value_pages": arguments["value_pages"][case.first_page :],
+        **moved,
+        "key_pages": moved["key_pages"][case.first_page :],
+        "value_pages": moved["value_pages"][case.first_page :],
         "slot_mapping": arguments["slot_mapping"] - case.first_page * case.page_size,
         "page_table": arguments["page_table"] - case.first_page,
     }

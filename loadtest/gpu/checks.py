@@ -84,6 +84,17 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
+class Task:
+    """An item that can be measured in any process."""
+
+    item: Item
+    compute: Callable[[], Mapping[str, float]]
+    """Its figures; pickled. Raises `AbsentError` if they cannot be had here."""
+    is_long: bool = False
+    """It has a process to itself, if there are several."""
+
+
+@dataclass(frozen=True, slots=True)
 class Part:
     """A group of items that are measured together."""
 

@@ -14,6 +14,7 @@ without it the gap is no longer than this, and a step is shorter.
 from __future__ import annotations
 
 import json
+import os
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -91,6 +92,10 @@ def measure(bench: Bench) -> Iterator[Finding]:
 
 def traced(step: Callable[[], object], num_steps: int, device: torch.device) -> list[Mapping[str, Any]]:
     """The profiler's events of so many steps."""
+    if device.type == "cuda":
+        # Replaying graphs after the profiler was taken down has crashed: https://github.com/pytorch/pytorch/issues/75504
+        os.environ.setdefault("TEARDOWN_CUPTI", "0")
+        os.environ.setdefault("DISABLE_CUPTI_LAZY_REINIT", "1")
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])]
     with profile(activities=activities) as profiler:
         for _ in range(num_steps):

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from headway.engine.page_scales import Scales
+from headway.engine.page_scales import EIGHT_BITS, LARGEST, MIN_CAPABILITY, Scales
 from headway.engine.paged_reference import paged_attention_reference
 from headway.engine.triton_kernels.attend import attention_launches
 from headway.engine.triton_kernels.batch import Batch
 from headway.engine.triton_kernels.op import chip_of, paged_attention_triton
 from headway.engine.triton_kernels.write import rotate_launch, write_launch
-from loadtest.gpu.bench import Bench
 from loadtest.gpu.cases import DECODES, MIXED, AttentionCase, draw_arguments, exact_arguments
-from loadtest.gpu.checks import Finding, Item, Part, Verdict
+from loadtest.gpu.checks import AbsentError, Item, Task
 from loadtest.gpu.timing import captured
 from loadtest.row import Aim
 
-FP8 = torch.float8_e4m3fn
-MIN_EIGHT_BIT_CAPABILITY = (8, 9)
-ROTARY = "rotary positions on the way"
-EIGHT_BITS = "eight bits"
+ROTARY = "rotary positions on the way, alone"
+ROUNDING = "rounding to eight bits"
 CAPTURE = "decodes, replayed with longer contexts"
 
 
@@ -54,7 +51,7 @@ def eight_bit_error(device: torch.device, lengths: tuple[tuple[int, int], ...] =
     case = AttentionCase("eight bits", lengths, dtype=torch.float16)
     arguments = draw_arguments(case, device)
     exact = paged_attention_reference(**exact_arguments(arguments, case))
-    scale = torch.full((case.num_kv_heads,), 4 / 448, device=device)
+    scale = torch.full((case.num_kv_heads,), 4 / LARGEST, device=device)
     batch = eight_bit_batch(arguments, Scales(scale, scale))
     output = torch.full_like(exact, torch.nan, dtype=case.dtype)
     for launch in attention_launches(batch, output, chip_of(device)):
@@ -65,7 +62,7 @@ def eight_bit_error(device: torch.device, lengths: tuple[tuple[int, int], ...] =
 def eight_bit_batch(arguments: dict[str, Any], scales: Scales) -> Batch:
     """The batch over rounded pages: the past rounded by torch, the new tokens by the kernel."""
     key_pages, value_pages = (
-        (arguments[name].float() / scale[:, None]).clamp(-448, 448).to(FP8)
+        (arguments[name].float() / scale[:, None]).clamp(-LARGEST, LARGEST).to(EIGHT_BITS)
         for name, scale in (("key_pages", scales.key), ("value_pages", scales.value))
     )
     write_launch(arguments["key"], arguments["value"], key_pages, value_pages, arguments["slot_mapping"], scales).run()
@@ -94,31 +91,25 @@ def captured_differs_from_plain(device: torch.device) -> float:
     return float((outputs[-1] != paged_attention_triton(**arguments)).double().mean())
 
 
-def page_items(bench: Bench) -> Sequence[Item]:
+def tasks(device: torch.device) -> list[Task]:
+    """The kernels that write pages, by themselves; how much rounding to eight bits costs; and that a captured decode,
+    replayed over other numbers, gives the very bits of an ordinary one."""
     return [
-        Item(ROTARY, ("error",), Aim(1e-5, is_least=False)),
-        Item(EIGHT_BITS, ("relative_error",), Aim(0.06, is_least=False)),
+        Task(Item(ROTARY, ("error",), Aim(1e-5, is_least=False)), partial(_rotary, device)),
+        Task(Item(ROUNDING, ("relative_error",), Aim(0.06, is_least=False)), partial(_rounding, device)),
+        Task(Item(CAPTURE, ("differing_share",), Aim(0.0, is_least=False)), partial(_capture, device)),
     ]
 
 
-def measure_pages(bench: Bench) -> Iterator[Finding]:
-    """What the op does not call: rotary positions on the way to the pages, and eight bits."""
-    yield Finding(ROTARY, {"error": rotary_error(bench.device)})
-    if bench.device.type == "cuda" and torch.cuda.get_device_capability(bench.device) < MIN_EIGHT_BIT_CAPABILITY:
-        note = "the compute capability is below {}.{}".format(*MIN_EIGHT_BIT_CAPABILITY)
-        yield Finding(EIGHT_BITS, note=note, verdict=Verdict.ABSENT)
-    else:
-        yield Finding(EIGHT_BITS, {"relative_error": eight_bit_error(bench.device)})
+def _rotary(device: torch.device) -> dict[str, float]:
+    return {"error": rotary_error(device)}
 
 
-def capture_items(_bench: Bench) -> Sequence[Item]:
-    return [Item(CAPTURE, ("differing_share",), Aim(0.0, is_least=False))]
+def _rounding(device: torch.device) -> dict[str, float]:
+    if device.type == "cuda" and torch.cuda.get_device_capability(device) < MIN_CAPABILITY:
+        raise AbsentError("eight bits need compute capability {}.{}".format(*MIN_CAPABILITY))
+    return {"relative_error": eight_bit_error(device)}
 
 
-def measure_capture(bench: Bench) -> Iterator[Finding]:
-    """A captured decode, replayed over other numbers, gives the very bits of an ordinary one."""
-    yield Finding(CAPTURE, {"differing_share": captured_differs_from_plain(bench.device)})
-
-
-PAGES_PART = Part("pages", page_items, measure_pages, min_seconds=5.0)
-CAPTURE_PART = Part("capture", capture_items, measure_capture, min_seconds=5.0)
+def _capture(device: torch.device) -> dict[str, float]:
+    return {"differing_share": captured_differs_from_plain(device)}

@@ -24,6 +24,8 @@ from loadtest.workloads.requests import Request
 
 MIN_TIMES_PEER = Aim(3.0, is_least=True)
 FIGURES = ("times_transformers_ratio", "headway_tokens_per_s", "transformers_tokens_per_s")
+WAIT_SECONDS = 300.0
+"""For the first answer of all, whole."""
 FLASH_MODULES = ("flash_attn", "flash_attn_interface")
 
 
@@ -100,7 +102,7 @@ class InProcessPeer:
             max_generated_length=max(request.num_output_tokens for request in requests),
             num_requests=len(requests),
         )
-        self.engine = TransformersEngine(model, config, hints, streams=False)
+        self.engine = TransformersEngine(model, config, hints, streams=False, wait_seconds=WAIT_SECONDS)
         self.attention = str(model.config._attn_implementation)
 
 

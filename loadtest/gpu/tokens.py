@@ -7,10 +7,12 @@ as that. One that was chosen wrongly, from another sequence or from stale inputs
 
 from __future__ import annotations
 
+import math
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import torch
 from transformers import PreTrainedModel
@@ -18,8 +20,9 @@ from transformers import PreTrainedModel
 from headway.core.job import JobKey, SamplingParams
 from headway.engine.engine import Engine
 from headway.engine.messages import Submit
-from loadtest.gpu.bench import Bench
-from loadtest.gpu.checks import Finding, Item, Part
+from loadtest.gpu.bench import Bench, BenchSettings
+from loadtest.gpu.checks import Item, Task
+from loadtest.gpu.deadline import Deadline
 from loadtest.gpu.model import ModelShape, build_model
 from loadtest.row import Aim
 
@@ -30,11 +33,14 @@ NUM_JOBS = 48
 MAX_PROMPT_LEN, MAX_OUTPUT_LEN = 200, 48
 
 
-def items(_bench: Bench) -> Sequence[Item]:
-    return [Item(NAME, FIGURES, MAX_SHORTFALL)]
+def task(bench: Bench) -> Task:
+    item = Item(NAME, FIGURES, MAX_SHORTFALL)
+    return Task(item, partial(compare_tokens, bench.settings), is_long=True)
 
 
-def measure(bench: Bench) -> Iterator[Finding]:
+def compare_tokens(settings: BenchSettings) -> dict[str, float]:
+    """With an engine of its own."""
+    bench = Bench(settings, Deadline(math.inf))
     shape = small_shape(bench.sizes.model)
     room = NUM_JOBS * (MAX_PROMPT_LEN + MAX_OUTPUT_LEN + bench.sizes.page_size)
     engine = bench.build_engine(shape, NUM_JOBS, 2 * room * shape.kv_bytes_per_token)
@@ -42,7 +48,7 @@ def measure(bench: Bench) -> Iterator[Finding]:
     answers = answer(engine, prompts)
     dense = build_model(shape, bench.device, "eager")
     worst = max(shortfall(dense, prompt, tokens) for prompt, tokens in zip(prompts, answers, strict=True))
-    yield Finding(NAME, dict(zip(FIGURES, (worst, float(sum(map(len, answers)))), strict=True)))
+    return dict(zip(FIGURES, (worst, float(sum(map(len, answers)))), strict=True))
 
 
 def small_shape(shape: ModelShape) -> ModelShape:
@@ -89,6 +95,3 @@ def shortfall(model: PreTrainedModel, prompt: Sequence[int], tokens: Sequence[in
     logits = model(input_ids=ids[:, :-1], use_cache=False).logits[0, len(prompt) - 1 :]
     chosen = logits.gather(-1, ids[0, len(prompt) :, None]).squeeze(-1)
     return float((logits.max(-1).values - chosen).max())
-
-
-PART = Part("tokens", items, measure, min_seconds=30.0)

@@ -15,17 +15,21 @@ MAX_BATCH_TOKENS = 512
 NUM_CACHED_TOKENS = 32768
 WAIT_SECONDS = 60.0
 """For the next token of anybody; a step that takes longer is a fault."""
+STOP_SECONDS = 10.0
 
 
 class TransformersEngine:
     """Its steps run in a thread of its own; a step here is the arrival of one request's tokens: all of them at its end,
     if it does not stream."""
 
-    def __init__(self, model: Any, config: Any, hints: Any = None, streams: bool = True) -> None:
+    def __init__(
+        self, model: Any, config: Any, hints: Any = None, streams: bool = True, wait_seconds: float = WAIT_SECONDS
+    ) -> None:
         """Of a ``PreTrainedModel``, with a ``ContinuousBatchingConfig`` and ``WorkloadHints``."""
         from transformers import GenerationConfig
 
         self._streams = streams
+        self._wait_seconds = wait_seconds
         self._manager = model.init_continuous_batching(
             generation_config=GenerationConfig(do_sample=False, eos_token_id=-1, max_new_tokens=1),
             continuous_batching_config=config,
@@ -45,7 +49,7 @@ class TransformersEngine:
         )
 
     def step(self) -> Iterator[tuple[int, int, bool]]:
-        output = self._manager.get_result(timeout=WAIT_SECONDS)
+        output = self._manager.get_result(timeout=self._wait_seconds)
         if output is None or output.error is not None:
             raise RuntimeError(f"no result: {output and output.error}")
         number = int(output.request_id)
@@ -61,7 +65,8 @@ class TransformersEngine:
         return bool(self._num_received)
 
     def stop(self) -> None:
-        self._manager.stop(block=True)
+        """Whatever it is doing."""
+        self._manager.stop(block=True, timeout=STOP_SECONDS, hard_stop=True)
 
 
 def load_engine(model: str) -> TransformersEngine:

@@ -55,7 +55,7 @@ def build_engine(
         progress(f"waiting for {config.tensor_parallel_size - 1} more processes")
         listener = ranks.take_listener()
         join(config, 0, listener.getsockname()[1], listener.detach())
-    return assemble(load_model(config, progress), config, scheduling, progress, ranks)
+    return assemble(load_model(config, progress), config, scheduling, progress, ranks=ranks)
 
 
 def build_follower(config: EngineConfig, scheduling: SchedulerConfig, rank: int, port: int) -> FollowingForward:
@@ -71,11 +71,13 @@ def assemble(
     config: EngineConfig,
     scheduling: SchedulerConfig,
     progress: Progress,
+    *,
     ranks: OtherRanks | None = None,
     max_steps_in_flight: int | None = None,
 ) -> Engine:
-    """An engine for a model that is loaded already; it must have a tokenizer. ``max_steps_in_flight`` None: whatever
-    suits device and settings."""
+    """An engine for a model that is loaded already; it must have a tokenizer. ``ranks``: the others, which build theirs
+    with `build_follower` meanwhile, if the model is divided. ``max_steps_in_flight`` None: whatever suits device and
+    settings."""
     if loaded.tokenizer is None:
         raise SettingError("model", config.model, "it has no tokenizer")
     scheduling = _for_device(scheduling, str(loaded.device))

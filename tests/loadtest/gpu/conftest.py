@@ -66,14 +66,20 @@ def tiny_sizes():
 
 @pytest.fixture(scope="session")
 def make_bench(tiny_sizes) -> Callable[..., object]:
-    """``make_bench(seconds=600, **sizes)``"""
-    from loadtest.gpu.bench import Bench
+    """``make_bench(seconds=600, max_steps_in_flight=1, **sizes)``"""
+    from loadtest.gpu.bench import Bench, BenchSettings
 
-    def make(seconds: float = 600.0, **sizes: object) -> Bench:
-        deadline = Deadline(seconds)
-        return Bench(CPU, replace(tiny_sizes, **sizes), deadline, num_repeats=2, kernels=AutoOrOff.OFF)
+    def make(seconds: float = 600.0, max_steps_in_flight: int = 1, **sizes: object) -> Bench:
+        settings = BenchSettings(CPU, replace(tiny_sizes, **sizes), 2, AutoOrOff.OFF, max_steps_in_flight)
+        return Bench(settings, Deadline(seconds))
 
     return make
+
+
+@pytest.fixture(scope="session", params=[1, 2], ids=["plain loop", "overlapped loop"])
+def any_bench(request, make_bench):
+    """Once with each of the engine's loops; tests share its engine, and each leaves it idle."""
+    return make_bench(max_steps_in_flight=request.param)
 
 
 @pytest.fixture(scope="session")

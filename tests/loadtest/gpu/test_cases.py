@@ -23,7 +23,16 @@ def case(**options: object) -> AttentionCase:
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"sliding_window": 7}, {"softcap": 3.0}, {"has_sinks": True}, {"page_size": 64}, {"first_page": 50}],
+    [
+        {},
+        {"sliding_window": 7},
+        {"softcap": 3.0},
+        {"has_sinks": True},
+        {"page_size": 64},
+        {"first_page": 50},
+        {"has_eight_bits": True},
+        {"rotary_dim": 16},
+    ],
     ids=str,
 )
 def test_a_right_implementation_has_no_error_to_speak_of(options):

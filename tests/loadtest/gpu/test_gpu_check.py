@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 
 import pytest
 import torch
@@ -42,6 +43,10 @@ def any_gpu(monkeypatch):
     monkeypatch.setattr(gpu_check, "describe", lambda device: {"gpu": "none"})
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(bench_module.Bench, "release", lambda self: None)
+    logger = logging.getLogger("headway")
+    before = list(logger.handlers)
+    yield
+    logger.handlers = before
 
 
 def put_part(monkeypatch, name, findings, min_seconds=0.0):
@@ -51,22 +56,22 @@ def put_part(monkeypatch, name, findings, min_seconds=0.0):
 
 @pytest.mark.parametrize(("error", "status"), [(0.5, 0), (1.5, 1)])
 def test_the_exit_status_and_the_file_say_whether_all_passed(any_gpu, monkeypatch, tmp_path, capsys, error, status):
-    put_part(monkeypatch, "pages", [Finding("thing", {"error": 0.0})])
-    put_part(monkeypatch, "capture", [Finding("thing", {"error": error})])
-    assert main(["--only", "pages", "capture", "--json", str(tmp_path / "check.json")]) == status
+    put_part(monkeypatch, "bandwidth", [Finding("thing", {"error": 0.0})])
+    put_part(monkeypatch, "prefill", [Finding("thing", {"error": error})])
+    assert main(["--only", "bandwidth", "prefill", "--json", str(tmp_path / "check.json")]) == status
     written = json.loads((tmp_path / "check.json").read_text())
     assert written["passed"] is (status == 0)
     assert [(check["part"], check["figures"]) for check in written["checks"]] == [
-        ("pages", {"error": 0.0}),
-        ("capture", {"error": error}),
+        ("bandwidth", {"error": 0.0}),
+        ("prefill", {"error": error}),
     ]
-    assert ("FAIL: capture: thing" in capsys.readouterr().out) == (status == 1)
+    assert ("FAIL: prefill: thing" in capsys.readouterr().out) == (status == 1)
 
 
 def test_what_does_not_fit_into_the_time_is_reported_as_not_run(any_gpu, monkeypatch, tmp_path, capsys):
-    put_part(monkeypatch, "pages", [Finding("thing", {"error": 0.0})])
+    put_part(monkeypatch, "bandwidth", [Finding("thing", {"error": 0.0})])
     put_part(monkeypatch, "steps", [Finding("thing", {"error": 0.0})], min_seconds=60.0)
-    assert main(["--only", "pages", "steps", "--minutes", "0.5", "--json", str(tmp_path / "check.json")]) == 1
+    assert main(["--only", "bandwidth", "steps", "--minutes", "0.5", "--json", str(tmp_path / "check.json")]) == 1
     checks = json.loads((tmp_path / "check.json").read_text())["checks"]
     assert [check["verdict"] for check in checks] == ["ok", "not run"]
     assert checks[1]["figures"] == {"error": None}
@@ -78,10 +83,10 @@ def test_the_file_of_a_run_that_is_killed_names_what_was_still_to_come(any_gpu, 
         raise KeyboardInterrupt
         yield
 
-    put_part(monkeypatch, "pages", [Finding("thing", {"error": 0.0})])
-    monkeypatch.setitem(PARTS, "steps", Part("steps", PARTS["pages"].items, kill, 0.0))
+    put_part(monkeypatch, "bandwidth", [Finding("thing", {"error": 0.0})])
+    monkeypatch.setitem(PARTS, "steps", Part("steps", PARTS["bandwidth"].items, kill, 0.0))
     with pytest.raises(KeyboardInterrupt):
-        main(["--only", "pages", "steps", "--json", str(tmp_path / "check.json")])
+        main(["--only", "bandwidth", "steps", "--json", str(tmp_path / "check.json")])
     written = json.loads((tmp_path / "check.json").read_text())
     assert [check["verdict"] for check in written["checks"]] == ["ok", "not run"]
     assert written["passed"] is False
@@ -91,3 +96,16 @@ def test_an_old_gpu_is_an_obstacle(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (7, 0))
     assert "7.0" in find_obstacle()
+
+
+def test_the_file_says_how_the_engine_was_started_and_what_it_warned_of(any_gpu, monkeypatch, tmp_path):
+    def start(bench):
+        bench._say("captured 3 of 3 decodes")
+        logging.getLogger("headway.engine").warning("the model runs %s", "op by op")
+        yield Finding("thing", {"error": 0.0})
+
+    put_part(monkeypatch, "steps", [])
+    monkeypatch.setitem(PARTS, "steps", Part("steps", PARTS["steps"].items, start, 0.0))
+    assert main(["--only", "steps", "--json", str(tmp_path / "check.json")]) == 0
+    machine = json.loads((tmp_path / "check.json").read_text())["machine"]
+    assert machine["engine"] == ["captured 3 of 3 decodes", "warning: the model runs op by op"]

@@ -15,14 +15,14 @@ from loadtest.gpu.decoding import Window, decoding
 from loadtest.gpu.run import run_parts
 
 
-def test_every_batch_size_has_a_step_and_a_floor(bench):
-    checks = run_parts(bench, [steps.PART], lambda check: None)
+def test_every_batch_size_has_a_step_and_a_floor(any_bench):
+    checks = run_parts(any_bench, [steps.PART], lambda check: None)
     assert [check.item.name for check in checks] == ["decode step of 1 × 40 tokens", "decode step of 3 × 40 tokens"]
     for check in checks:
         assert check.verdict in (Verdict.PASSED, Verdict.FAILED)
         assert set(check.figures) == set(steps.FIGURES)
         assert check.figures["step_seconds"] >= check.figures["floor_seconds"] > 0
-    assert not bench.engine.has_work
+    assert not any_bench.engine.has_work
 
 
 def test_large_batches_have_no_aim(make_bench):
@@ -30,28 +30,37 @@ def test_large_batches_have_no_aim(make_bench):
     assert aims == {"decode step of 64 × 40 tokens": steps.MAX_TIMES_FLOOR, "decode step of 256 × 40 tokens": None}
 
 
-def test_a_window_counts_what_came_out_and_how_long_contexts_were(bench):
-    with decoding(bench.engine, 3, 40, max_output_len=60) as sequences:
+def test_a_window_counts_what_came_out_and_how_long_contexts_were(any_bench):
+    with decoding(any_bench.engine, 3, 40, max_output_len=60) as sequences:
         first, second = sequences.window(4), sequences.window(4)
     assert (first.num_tokens, second.num_tokens) == (12, 12)
     assert second.context_tokens - first.context_tokens == 4
     assert first.context_tokens > 40 + 8
-    assert not bench.engine.has_work
+    assert not any_bench.engine.has_work
 
 
-def test_a_sequence_that_ends_is_noticed_and_the_engine_left_idle(bench):
-    with pytest.raises(RuntimeError, match="ended too early"), decoding(bench.engine, 2, 10, max_output_len=15) as both:
+def test_a_sequence_that_ends_is_noticed_and_the_engine_left_idle(any_bench):
+    with (
+        pytest.raises(RuntimeError, match="ended too early"),
+        decoding(any_bench.engine, 2, 10, max_output_len=15) as both,
+    ):
         both.window(10)
-    assert not bench.engine.has_work
+    assert not any_bench.engine.has_work
 
 
-def test_an_idle_engine_takes_other_work_afterwards(bench):
-    with decoding(bench.engine, 2, 10, max_output_len=50):
+def test_what_was_not_measured_is_not_computed(any_bench):
+    with decoding(any_bench.engine, 3, 10, max_output_len=400):
+        before = any_bench.engine.report().scheduler.num_busy_slots_total
+    assert any_bench.engine.report().scheduler.num_busy_slots_total - before <= 2 * 3
+
+
+def test_an_idle_engine_takes_other_work_afterwards(any_bench):
+    with decoding(any_bench.engine, 2, 10, max_output_len=50):
         pass
-    bench.engine.submit(Submit(JobKey("x", "1"), SamplingParams(max_tokens=2), (1, 2, 3), None), time.monotonic())
+    any_bench.engine.submit(Submit(JobKey("x", "1"), SamplingParams(max_tokens=2), (1, 2, 3), None), time.monotonic())
     outputs = []
-    while bench.engine.has_work:
-        outputs += bench.engine.step(time.monotonic()).outputs
+    while any_bench.engine.has_work:
+        outputs += any_bench.engine.step(time.monotonic()).outputs
     assert {output.key.tenant for output in outputs} == {"x"}
 
 
