@@ -37,7 +37,7 @@ def make_config(folder: Path, size: int) -> EngineConfig:
 def make_chunk(number: int, token_ids: list[int], page_table: list[int], start: int, end: int) -> ScheduledChunk:
     sampling = SamplingParams(temperature=0.0)
     sequence = Sequence(number, JobKey("acme", "a"), sampling, token_ids, len(token_ids), 0.0, page_table=page_table)
-    return ScheduledChunk(sequence, start, end - start)
+    return ScheduledChunk(sequence, start, end - start, is_sampled=end == len(token_ids))
 
 
 def run_steps(loaded: LoadedModel) -> np.ndarray:
