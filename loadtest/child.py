@@ -85,15 +85,17 @@ class Child:
             self._answer()
 
     def close(self) -> None:
-        """Harmless twice."""
+        """Harmless twice. What interrupts the wait, a second Ctrl-C, ends the child at once."""
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):
             self._process.stdin.close()
         try:
-            self._process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(STOP_SECONDS)
+        finally:
+            if self._process.poll() is None:
+                self._process.kill()
+                self._process.wait()
 
     def _answer(self) -> Any:
         assert self._process.stdout is not None

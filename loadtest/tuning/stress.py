@@ -60,7 +60,6 @@ class _Client:
         self.num_tokens += num_tokens
         if self.first_token_at is None:
             self.first_token_at = now
-            num_tokens -= 1
         if not is_measured:
             return
         if self.counted_from is None:

@@ -7,7 +7,8 @@ seconds. `loadtest.tuning.search` chooses them, `loadtest.tuning.stress` measure
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from headway.core.scheduler_config import Batching, PrefixSharing, SchedulerConfig
@@ -54,8 +55,13 @@ class Tuned:
     model: str
 
 
-def tune(options: TuneOptions, settings: Settings, say: Say, watch: Watch) -> Tuned:
-    """Raises ``HeadwayError`` for what cannot be run. ``KeyboardInterrupt`` ends the search; what was found is kept."""
+@contextmanager
+def tune(options: TuneOptions, settings: Settings, say: Say, watch: Watch) -> Iterator[Tuned]:
+    """Gives what was found when the search is over, by itself or by ``KeyboardInterrupt``.
+
+    The engine ends with the block, since that may take as long as a run: whoever does not want to wait for it loses
+    nothing that the block has written. Raises ``HeadwayError`` for what cannot be run.
+    """
     scheduler = comparable(settings.scheduler)
     started = time.monotonic()
     with open_engine(settings.engine, scheduler, say) as engine:
@@ -66,16 +72,16 @@ def tune(options: TuneOptions, settings: Settings, say: Say, watch: Watch) -> Tu
         except KeyboardInterrupt:
             say("interrupted: this is what was found so far")
             is_complete = False
-    return Tuned(
-        workload=options.workload,
-        goal=options.goal,
-        candidates=list(search.candidates.values()),
-        best=search.best,
-        is_complete=is_complete,
-        seconds=time.monotonic() - started,
-        machine=describe_machine(),
-        model=settings.engine.model,
-    )
+        yield Tuned(
+            workload=options.workload,
+            goal=options.goal,
+            candidates=list(search.candidates.values()),
+            best=search.best,
+            is_complete=is_complete,
+            seconds=time.monotonic() - started,
+            machine=describe_machine(),
+            model=settings.engine.model,
+        )
 
 
 def comparable(scheduler: SchedulerConfig) -> SchedulerConfig:

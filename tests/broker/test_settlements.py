@@ -1,6 +1,7 @@
 """Whoever settles a job does not wait, and whoever must know that all are settled can."""
 
 import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
@@ -11,6 +12,8 @@ from headway.broker.settlements import MAX_TOGETHER, Settlements
 from headway.broker.streams import JOBS, jobs_subject
 
 TIMEOUT_SECONDS = 20.0
+
+Acknowledge = Callable[[Sequence[int]], Awaitable[None]]
 
 
 async def held_jobs(connection: Connection, count: int) -> tuple[JobsIntake, list[int]]:
@@ -29,8 +32,21 @@ async def num_stored(connection: Connection) -> int:
     return (await connection.js.stream_info(JOBS)).state.messages
 
 
-async def test_more_jobs_than_go_together_are_all_out_of_the_stream_when_it_is_finished(connection: Connection) -> None:
+def counting(ack: Acknowledge, sizes: list[int]) -> Acknowledge:
+    """The same, and how many each time."""
+
+    async def counted(stream_sequences: Sequence[int]) -> None:
+        sizes.append(len(stream_sequences))
+        await ack(stream_sequences)
+
+    return counted
+
+
+async def test_more_jobs_than_go_together_are_all_out_of_the_stream_when_it_is_finished(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
     intake, held = await held_jobs(connection, MAX_TOGETHER + 50)
+    monkeypatch.setattr(intake, "ack_together", counting(intake.ack_together, together := []))
     settlements = Settlements(intake)
     running = asyncio.create_task(settlements.run())
     for sequence in held[1:]:
@@ -42,6 +58,7 @@ async def test_more_jobs_than_go_together_are_all_out_of_the_stream_when_it_is_f
     async with asyncio.timeout(TIMEOUT_SECONDS):
         await settlements.finish()
     assert await num_stored(connection) == 0
+    assert together == [MAX_TOGETHER, 49, 1]
     running.cancel()
 
 

@@ -4,19 +4,21 @@ folder), a tiny random one in a folder, and one with the default's tokenizer."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig
 
-from headway.engine import attention
+from headway.engine import attention, build
 from headway.engine.attention import ATTENTION_NAME
 from headway.engine.config import Device, DType, EngineConfig
 from headway.engine.load import LoadedModel, cache_folder, load_model, prepare
 from headway.engine.native.build import BuildFailedError, find_library
 from headway.engine.native.kernels import NativeKernels, load_native, use_native_kernels
 from headway.engine.paged_reference import paged_attention_reference
+from headway.engine.tokenizer import Tokenizer
 from tests.tiny_llama import save_tiny_llama
 
 
@@ -39,6 +41,21 @@ def attention_kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
         monkeypatch.setattr(attention, "paged_attention", paged_attention_reference)
     elif not use_native_kernels(cache_folder(EngineConfig()), print):
         pytest.skip("there is no compiler")
+
+
+@pytest.fixture(params=[1, 2], ids=["plain", "overlapped"])
+def both_loops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test runs once with one step in flight and once with two, as on a GPU."""
+    monkeypatch.setattr(build, "_max_steps_in_flight", lambda device, config: request.param)
+
+
+@pytest.fixture(scope="module")
+def many_engines() -> Iterator[None]:
+    """Engines cost little to build: they share a tokenizer. Attention is the op in plain torch."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attention, "paged_attention", paged_attention_reference)
+        patch.setattr(build, "Tokenizer", cache(Tokenizer))
+        yield
 
 
 @pytest.fixture(scope="session")

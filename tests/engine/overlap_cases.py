@@ -15,7 +15,7 @@ from headway.core.records import TokenLogprobs
 from headway.core.scheduler_config import Batching, PrefixSharing, SchedulerConfig
 from headway.core.sequence import SequenceStatus
 from headway.engine.build import assemble
-from headway.engine.config import EngineConfig
+from headway.engine.config import AutoOrOff, EngineConfig
 from headway.engine.engine import Engine
 from headway.engine.load import LoadedModel
 from headway.engine.messages import Cancel, SequenceOutput, Submit, Withdraw
@@ -202,12 +202,13 @@ class Player:
         assert (stats.num_running, stats.num_waiting, stats.pages.num_used) == (0, 0, 0)
         assert not self.engine._sampler._penalties._slots
         assert not self.engine._jobs_by_number
+        assert self.engine._pipeline.is_empty
 
 
 def make_engine(loaded: LoadedModel, config: SchedulerConfig, num_pages: int, max_steps_in_flight: int) -> Engine:
     kv_memory = str(num_pages * PAGE_SIZE * BYTES_PER_TOKEN)
-    engine_config = EngineConfig(page_size=PAGE_SIZE, kv_memory=kv_memory)
-    return assemble(loaded, engine_config, config, lambda stage: None, max_steps_in_flight)
+    engine_config = EngineConfig(page_size=PAGE_SIZE, kv_memory=kv_memory, native_kernels=AutoOrOff.OFF)
+    return assemble(loaded, engine_config, config, lambda stage: None, max_steps_in_flight=max_steps_in_flight)
 
 
 def play(

@@ -11,7 +11,7 @@ import torch
 from headway.core.errors import SettingError
 from headway.core.job import JobKey, SamplingParams
 from headway.core.scheduler_config import SchedulerConfig
-from headway.engine import allocation, kv_cache
+from headway.engine import allocation, kv_cache, paged_reference
 from headway.engine.allocation import allocate_pages, page_scales
 from headway.engine.build import assemble
 from headway.engine.config import EngineConfig, KvCacheDType
@@ -40,14 +40,14 @@ def tokens(engine: Engine, *prompts: tuple[int, ...]) -> list[tuple[int, ...]]:
 
 
 def test_pages_are_of_the_models_type_unless_told_otherwise(smollm2: LoadedModel) -> None:
-    cache = allocate_pages(smollm2, replace(FP8, kv_cache_dtype=KvCacheDType.AUTO), SCHEDULING, 0, print)
+    cache = allocate_pages(smollm2, replace(FP8, kv_cache_dtype=KvCacheDType.AUTO), SCHEDULING, print)
     assert cache.scales is None
     assert {pages.dtype for pages in cache.key_pages} == {smollm2.dtype}
 
 
 def test_eight_bits_hold_as_many_more_tokens_as_they_are_smaller(smollm2: LoadedModel) -> None:
     ours, plain = (
-        allocate_pages(smollm2, replace(FP8, kv_memory="64MiB", kv_cache_dtype=dtype), SCHEDULING, 0, print)
+        allocate_pages(smollm2, replace(FP8, kv_memory="64MiB", kv_cache_dtype=dtype), SCHEDULING, print)
         for dtype in (KvCacheDType.FP8, KvCacheDType.AUTO)
     )
     assert {pages.dtype for pages in (*ours.key_pages, *ours.value_pages)} == {EIGHT_BITS}
@@ -109,14 +109,31 @@ def num_pages_asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_a_gpus_pages_are_what_the_largest_step_leaves(
     tiny: LoadedModel, gpu: MadeUpGpu, num_pages_asked: list[int]
 ) -> None:
-    allocate_pages(tiny, EngineConfig(), SCHEDULING, 3 * GIB, print)
+    allocate_pages(replace(tiny, bytes_taken_before=3 * GIB), EngineConfig(), SCHEDULING, print)
     expected = device_memory(replace(gpu.use, others=3 * GIB), 0.9).num_bytes
     assert num_pages_asked == [expected // kv_cache.page_bytes(tiny, 16, tiny.dtype)]
     assert gpu.num_runs == 1
 
 
+def test_the_step_that_is_measured_reads_the_pages_that_there_will_be(
+    smollm2: LoadedModel, gpu: MadeUpGpu, num_pages_asked: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    in_eight_bits = []
+    attend = paged_reference.PagedKeysValues.write
+
+    def watch(pages: paged_reference.PagedKeysValues, *new: torch.Tensor) -> None:
+        in_eight_bits.append(pages.scales is not None)
+        attend(pages, *new)
+
+    monkeypatch.setattr(paged_reference.PagedKeysValues, "write", watch)
+    allocate_pages(smollm2, EngineConfig(kv_cache_dtype=KvCacheDType.FP8), SCHEDULING, print)
+    assert in_eight_bits[-2 * len(smollm2.layers) :] == [True] * 2 * len(smollm2.layers)
+    assert num_pages_asked == [device_memory(gpu.use, 0.9).num_bytes // kv_cache.page_bytes(smollm2, 16, EIGHT_BITS)]
+
+
 def test_memory_that_is_set_is_not_measured(tiny: LoadedModel, gpu: MadeUpGpu, num_pages_asked: list[int]) -> None:
-    allocate_pages(tiny, EngineConfig(kv_memory="1GiB"), SCHEDULING, 0, print)
+    allocate_pages(tiny, EngineConfig(kv_memory="1GiB"), SCHEDULING, print)
     assert num_pages_asked == [GIB // kv_cache.page_bytes(tiny, 16, tiny.dtype)]
     assert gpu.num_runs == 0
 

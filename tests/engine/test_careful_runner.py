@@ -24,6 +24,8 @@ from headway.engine.messages import SequenceOutput, Submit
 from headway.engine.paged_reference import paged_attention_reference
 from headway.engine.runner import Runner
 
+pytestmark = pytest.mark.usefixtures("both_loops")
+
 MARK = 7
 """The token whose embedding is NaN: so are its keys and values, and the logits behind it."""
 NUM_TOKENS = 12
@@ -196,7 +198,7 @@ class FailingAllocator(TorchDispatchMode):
 def test_memory_may_run_out_anywhere_in_a_step(tiny: LoadedModel) -> None:
     """In whichever operator of the model or the sampler: every job has its tokens, and pages that are shared from then
     on hold what they should."""
-    jobs = [healthy(f"job-{number}", number) for number in (0, 1, 3, 4)]
+    jobs = [healthy(f"job-{number}", number) for number in range(4)]
     again = [msgspec.structs.replace(job, key=JobKey("acme", f"again-{job.key.id}")) for job in jobs]
     with FailingAllocator() as allocator:
         alone = Run(make_engine(tiny)).all(*jobs)
@@ -218,14 +220,15 @@ def test_after_a_while_more_is_tried_again(
 
     def lack(query: Tensor, key: Tensor) -> None:
         sizes.append(key.shape[0])
-        if len(sizes) == 1:
+        if min(sizes) == 100:
             raise MemoryError
 
     before_attention(lack)
     run = Run(make_engine(tiny)).all(make_submit("long", tuple(range(300, 400))))
-    assert sizes[:3] == [100, 50, 50]
+    first = sizes.index(50)
+    assert sizes[: first + 2] == [100] * first + [50, 50]
     run.all(make_submit("again", tuple(range(400, 500))))
-    assert 100 in sizes[3:]
+    assert 100 in sizes[first + 2 :]
 
 
 def test_a_sequence_that_does_not_fit_token_by_token_ends_alone(
@@ -317,14 +320,18 @@ def test_a_model_without_a_finite_number_fails_its_rehearsal(tiny: LoadedModel) 
         make_engine(replace(tiny, model=model)).rehearse()
 
 
-def test_what_must_not_be_tried_again_is_not(tiny: LoadedModel, before_attention: UseKernel) -> None:
+@pytest.mark.parametrize("max_steps_in_flight", [1, 2])
+def test_what_must_not_be_tried_again_is_not(
+    tiny: LoadedModel, before_attention: UseKernel, max_steps_in_flight: int
+) -> None:
     numbers_of_tokens: list[int] = []
 
     def break_down(query: Tensor, key: Tensor) -> None:
         numbers_of_tokens.append(len(query))
         raise EngineBroken("the ranks have lost each other")
 
-    engine = make_engine(tiny)
+    config = EngineConfig(kv_memory="2MiB")
+    engine = assemble(tiny, config, SchedulerConfig(), print, max_steps_in_flight=max_steps_in_flight)
     before_attention(break_down)
     with pytest.raises(EngineBroken, match="lost each other"):
         Run(engine).all(*(make_submit(f"job-{number}") for number in range(4)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from headway.core.job import JobKey, SamplingParams
 from headway.core.scheduler_config import SchedulerConfig
 from headway.core.stats import StepStats
@@ -10,6 +12,8 @@ from headway.engine.config import EngineConfig
 from headway.engine.engine import Engine
 from headway.engine.load import LoadedModel
 from headway.engine.messages import Submit
+
+pytestmark = pytest.mark.usefixtures("both_loops")
 
 MAX_STEPS = 500
 

@@ -51,7 +51,7 @@ def make_step(*lengths: tuple[int, int], token: int = 7, num_sampled: int = 1) -
         num_known = start + num_tokens + (number < len(lengths) - num_sampled)
         sequence = Sequence(number, JobKey("acme", "a"), SamplingParams(), [token] * num_known, num_known, 0.0)
         sequence.page_table = list(range(number * 10, number * 10 + -(-num_known // PAGE_SIZE)))
-        chunks.append(ScheduledChunk(sequence, start, num_tokens))
+        chunks.append(ScheduledChunk(sequence, start, num_tokens, is_sampled=start + num_tokens == num_known))
     return build_step_inputs(StepPlan(1, tuple(chunks)), PAGE_SIZE)
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from headway.core.scheduler_config import SchedulerConfig
-from headway.engine import drawing, largest_step
+from headway.engine import filters, largest_step
 from headway.engine.forward import DeviceInputs, EagerForward
 from headway.engine.kv_cache import KvCache
 from headway.engine.largest_step import largest_plan, run_largest_step
@@ -67,14 +67,14 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
             seen.logits.append(tuple(logits.shape))
             return logits
 
-    search = drawing._search
+    search = filters._search
 
     def watched_search(weights: Tensor, candidates: Tensor, *rest: Tensor) -> tuple[Tensor, Tensor]:
         seen.num_sorted += len(candidates) if candidates.shape[1] == weights.shape[1] else 0
         return search(weights, candidates, *rest)
 
     monkeypatch.setattr(largest_step, "EagerForward", WatchedForward)
-    monkeypatch.setattr(drawing, "_search", watched_search)
+    monkeypatch.setattr(filters, "_search", watched_search)
     return seen
 
 

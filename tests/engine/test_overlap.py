@@ -3,7 +3,6 @@ gives: tokens, texts, log-probabilities and ends. In float64, where rounding dec
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -12,20 +11,13 @@ from hypothesis import strategies as st
 
 from headway.core.job import FinishReason, SamplingParams
 from headway.core.scheduler_config import SchedulerConfig
-from headway.engine import attention
 from headway.engine.load import LoadedModel
-from headway.engine.paged_reference import paged_attention_reference
 from tests.engine.overlap_cases import EOS, Job, assert_alike, assert_same, configs, jobs, make_engine, num_pages, play
 
-
-@pytest.fixture(scope="module", autouse=True)
-def reference_kernel() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(attention, "paged_attention", paged_attention_reference)
-        yield
+pytestmark = pytest.mark.usefixtures("many_engines")
 
 
-@settings(deadline=None, max_examples=120)
+@settings(deadline=None, max_examples=60)
 @given(config=configs, mix=st.lists(jobs, min_size=1, max_size=8), num_pages=num_pages)
 def test_every_job_gets_what_the_plain_loop_gives_it(
     little: LoadedModel, config: SchedulerConfig, mix: list[Job], num_pages: int

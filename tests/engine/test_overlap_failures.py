@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -11,10 +9,8 @@ from hypothesis import strategies as st
 
 from headway.core.batch import StepPlan, StepResult
 from headway.core.scheduler_config import SchedulerConfig
-from headway.engine import attention
 from headway.engine.engine import Engine
 from headway.engine.load import LoadedModel
-from headway.engine.paged_reference import paged_attention_reference
 from headway.engine.penalties import Penalties
 from headway.engine.runner import PendingStep
 from headway.engine.sampled_rows import SampledTokens
@@ -29,6 +25,8 @@ from tests.engine.overlap_cases import (
     num_pages,
     play,
 )
+
+pytestmark = pytest.mark.usefixtures("many_engines")
 
 
 class BrokenStep(PendingStep):
@@ -69,17 +67,10 @@ def miscount(penalties: Penalties, numbers: list[int]) -> None:
         penalties._seen[slot.row] = True
 
 
-@pytest.fixture(scope="module", autouse=True)
-def reference_kernel() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(attention, "paged_attention", paged_attention_reference)
-        yield
-
-
 step_numbers = st.sets(st.integers(1, 30), max_size=8)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=40)
 @given(
     config=configs,
     mix=st.lists(jobs, min_size=1, max_size=8),

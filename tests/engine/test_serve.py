@@ -21,6 +21,8 @@ from headway.engine.messages import Cancel, Command, SequenceOutput, StepReport,
 from headway.engine.serve import EngineLoop
 from headway.engine.tokenizer import Tokenizer
 
+pytestmark = pytest.mark.usefixtures("both_loops")
+
 TIMEOUT_SECONDS = 60.0
 SLOW = JobKey("acme", "slow")
 

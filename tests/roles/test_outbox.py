@@ -162,6 +162,15 @@ async def test_the_payloads_behind_the_first_are_fetched_meanwhile_up_to_a_numbe
     assert office.asked == list(range(1, len(names) + 1)), "each once"
 
 
+async def test_a_leader_that_ends_fetches_no_more(office: Office, eventually: Eventually) -> None:
+    for name in ("late", "later"):
+        office.job(name, payload=None)
+        office.grant(1, name)
+    await eventually(lambda: len(office.asked) == 2)
+    await office.supervisor.close()
+    await eventually(lambda: not any("fetch" in task.get_name() for task in asyncio.all_tasks()), seconds=5.0)
+
+
 async def test_a_grant_says_how_many_seconds_are_left_when_it_goes_out(office: Office, eventually: Eventually) -> None:
     office.job("late", payload=None, expires_at=1010.0)
     office.job("b", expires_at=1003.0)

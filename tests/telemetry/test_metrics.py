@@ -1,6 +1,6 @@
 """What `/metrics` really shows. The names here are those that charts and dashboards rely on."""
 
-import os
+import subprocess
 import urllib.request
 
 import pytest
@@ -239,9 +239,12 @@ def test_the_engine_has_numbers_of_its_own_as_long_as_there_is_one(telemetry):
     pid = None
     telemetry.metrics.process.watch_engine(lambda: pid)
     assert not any(name.startswith("headway_engine_process") for name in names(scrape(telemetry)))
-    pid = os.getppid()
-    started = scrape(telemetry)["headway_engine_process_start_time_seconds", frozenset()]
-    assert started < scrape(telemetry)["process_start_time_seconds", frozenset()], "the parent's, and not our own"
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as engine:
+        pid = engine.pid
+        samples = scrape(telemetry)
+    started = samples["headway_engine_process_start_time_seconds", frozenset()]
+    assert started > samples["process_start_time_seconds", frozenset()], "the engine's, and not our own"
+    assert not any(name.startswith("headway_engine_process") for name in names(scrape(telemetry)))
 
 
 def test_attempts_are_counted_by_tenant(telemetry):

@@ -84,10 +84,9 @@ def command(
     name, requests = _requests(scenario, workload)
     options = TuneOptions(name, requests, Goal(tpot, ttft, share), minutes, run_seconds, Limits(most_seqs))
     settings = flags.load()
-    with sigterm_as_ctrl_c():
-        tuned = tune(options, settings, say, lambda candidate: say(progress_line(candidate)))
-    click.echo(to_text(tuned))
-    _write(tuned, values, json_path, plot)
+    with sigterm_as_ctrl_c(), tune(options, settings, say, lambda candidate: say(progress_line(candidate))) as tuned:
+        click.echo(to_text(tuned))
+        _write(tuned, values, json_path, plot)
     if tuned.best is None or not tuned.best.keeps:
         raise SystemExit(FAILED)
 

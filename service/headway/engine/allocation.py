@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 
@@ -22,12 +23,12 @@ Progress = Callable[[str], None]
 
 
 def allocate_pages(
-    loaded: LoadedModel, config: EngineConfig, scheduling: SchedulerConfig, others: int, progress: Progress
+    loaded: LoadedModel, config: EngineConfig, scheduling: SchedulerConfig, progress: Progress
 ) -> KvCache:
-    """``others``: bytes of the GPU that were taken before the model was loaded. Raises ``SettingError``."""
+    """As many on every rank of a divided model. Raises ``SettingError``."""
     scales = page_scales(loaded, config, progress)
     dtype = loaded.dtype if scales is None else EIGHT_BITS
-    memory = _page_memory(loaded, config, scheduling, others, progress)
+    memory = _page_memory(loaded, config, scheduling, scales, progress)
     num_pages = smallest_of_ranks(num_pages_for(loaded, config, memory, progress, dtype))
     cache = KvCache(loaded, num_pages, config.page_size, scales)
     bytes_each = page_bytes(loaded, config.page_size, dtype)
@@ -57,15 +58,19 @@ def _obstacle_to_eight_bits(loaded: LoadedModel) -> str | None:
 
 
 def _page_memory(
-    loaded: LoadedModel, config: EngineConfig, scheduling: SchedulerConfig, others: int, progress: Progress
+    loaded: LoadedModel,
+    config: EngineConfig,
+    scheduling: SchedulerConfig,
+    scales: Sequence[Scales] | None,
+    progress: Progress,
 ) -> PageMemory:
     if config.kv_memory_bytes is not None:
         return PageMemory(config.kv_memory_bytes, "kv_memory", config.kv_memory)
     if not _is_gpu(loaded):
         return host_memory(config)
     progress("measuring the largest step")
-    use = measure_use(loaded.device, others, lambda: run_largest_step(loaded, scheduling, config.page_size))
-    return device_memory(use, config.memory_fraction)
+    run = partial(run_largest_step, loaded, scheduling, config.page_size, scales)
+    return device_memory(measure_use(loaded.device, loaded.bytes_taken_before, run), config.memory_fraction)
 
 
 def _is_gpu(loaded: LoadedModel) -> bool:

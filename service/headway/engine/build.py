@@ -13,7 +13,6 @@ from headway.core.scheduler_config import SchedulerConfig
 from headway.engine.allocation import allocate_pages
 from headway.engine.config import AutoOrOff, EngineConfig
 from headway.engine.deferred_rotary import defer_rotary
-from headway.engine.device_memory import bytes_taken_by_others
 from headway.engine.engine import Engine
 from headway.engine.forward import Forward
 from headway.engine.forward_choice import choose_forward, ways_for
@@ -56,17 +55,15 @@ def build_engine(
         progress(f"waiting for {config.tensor_parallel_size - 1} more processes")
         listener = ranks.take_listener()
         join(config, 0, listener.getsockname()[1], listener.detach())
-    others = bytes_taken_by_others(config)
-    return assemble(load_model(config, progress), config, scheduling, progress, ranks, others=others)
+    return assemble(load_model(config, progress), config, scheduling, progress, ranks=ranks)
 
 
 def build_follower(config: EngineConfig, scheduling: SchedulerConfig, rank: int, port: int) -> FollowingForward:
     """What a rank other than the first needs of an engine."""
     join(config, rank, port)
-    others = bytes_taken_by_others(config)
     loaded = load_model(config, _say_nothing)
     scheduling = _for_device(scheduling, str(loaded.device))
-    return FollowingForward(put_in_place(loaded, config, scheduling, others, _say_nothing).forward, loaded.device)
+    return FollowingForward(put_in_place(loaded, config, scheduling, _say_nothing).forward, loaded.device)
 
 
 def assemble(
@@ -74,17 +71,17 @@ def assemble(
     config: EngineConfig,
     scheduling: SchedulerConfig,
     progress: Progress,
+    *,
     ranks: OtherRanks | None = None,
     max_steps_in_flight: int | None = None,
-    others: int = 0,
 ) -> Engine:
-    """An engine for a model that is loaded already; it must have a tokenizer. ``max_steps_in_flight`` None: whatever
-    suits device and settings. ``others``: bytes of the GPU that were taken before, which do not count as this
-    engine's."""
+    """An engine for a model that is loaded already; it must have a tokenizer. ``ranks``: the others, which build theirs
+    with `build_follower` meanwhile, if the model is divided. ``max_steps_in_flight`` None: whatever suits device and
+    settings."""
     if loaded.tokenizer is None:
         raise SettingError("model", config.model, "it has no tokenizer")
     scheduling = _for_device(scheduling, str(loaded.device))
-    in_place = put_in_place(loaded, config, scheduling, others, progress)
+    in_place = put_in_place(loaded, config, scheduling, progress)
     cache, forward = in_place.cache, in_place.forward
     if ranks is not None and ranks.pids:
         forward = LeadingForward(forward, ranks.announce)
@@ -112,12 +109,12 @@ def assemble(
 
 
 def put_in_place(
-    loaded: LoadedModel, config: EngineConfig, scheduling: SchedulerConfig, others: int, progress: Progress
+    loaded: LoadedModel, config: EngineConfig, scheduling: SchedulerConfig, progress: Progress
 ) -> ModelInPlace:
     """Whatever runs the model here depends on the arguments only, or is agreed on, so that all ranks do the same."""
     if config.native_kernels == AutoOrOff.AUTO:
         _use_kernels(loaded, config, progress)
-    cache = allocate_pages(loaded, config, scheduling, others, progress)
+    cache = allocate_pages(loaded, config, scheduling, progress)
     ways = ways_for(loaded.device, config)
     return ModelInPlace(choose_forward(loaded, cache, ways, scheduling.max_num_seqs, progress), cache)
 

@@ -9,6 +9,9 @@ A power of two moves the exponent only, so it costs none of a number's three bit
 scale the same where the largest number differs in its last bits: on another device, with other kernels, in another
 batch. That, the fixed tokens and the fixed seed are what gives every worker of a model the same scales
 (`headway.engine.page_scales` says why they must be).
+
+Drawn tokens make numbers as large as a text's: in SmolLM2 no head of any layer came to more than 1.9 times as much over
+13,000 tokens of texts and prompts as over the 2,048 that are drawn here.
 """
 
 from __future__ import annotations
@@ -25,7 +28,9 @@ from headway.engine.step_inputs import build_step_inputs
 from headway.engine.trial_chunks import trial_chunk
 
 HEADROOM = 4.0
-"""A number this many times as large as any that was seen is still exact to 1/16."""
+"""A number this many times as large as any that was seen is still within reach. It costs the lower end: numbers below
+a three thousandth of the largest lose bits. That is next to nothing: the mean divergence of SmolLM2's predictions from
+those with pages of its own (float32, 4,088 tokens of text) is 0.0070, 0.0068 and 0.0070 nats with 1, 4 and 32 times."""
 NUM_SEQUENCES = 4
 MAX_LENGTH = 512
 """Tokens of each."""

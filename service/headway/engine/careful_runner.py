@@ -93,6 +93,8 @@ class CarefulRunner:
             return None
         try:
             return self._runner.launch(plan)
+        except EngineBroken:
+            raise
         except Exception:
             logger.warning("a step of %d sequences cannot be launched", len(plan.chunks), exc_info=True)
             return None
@@ -102,6 +104,8 @@ class CarefulRunner:
         launched after it has read what is not there, and has to be run again too. Raises as `run` does."""
         try:
             result = step.result()
+        except EngineBroken:
+            raise
         except Exception:
             logger.warning("a step of %d sequences failed in flight", len(plan.chunks), exc_info=True)
             return None

@@ -46,7 +46,9 @@ class CompiledForward:
         self._model = loaded.model
         self._cache = cache
         self._eager = EagerForward(loaded, cache)
-        self._run = torch.compile(run_model, fullgraph=True, backend=backend, isolate_recompiles=True)
+        # Isolated: another engine of this process has compiled the same function, for another model.
+        options = {"fullgraph": True, "isolate_recompiles": True}
+        self._run = torch.compile(run_model, backend=backend, **options)  # type: ignore[call-overload]  # a stub lacks it
 
     def compile(self) -> None:
         """Raises whatever the compiler does."""

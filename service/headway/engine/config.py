@@ -98,8 +98,8 @@ class EngineConfig:
     """auto plans and launches a GPU's next step while it runs the current one; on a CPU, which both would need, it has
     no effect. off waits for every step before it plans the next. The answers are the same."""
     compiled_steps: AutoOrOff = AutoOrOff.AUTO
-    """auto compiles the model for a GPU when it starts (torch.compile; a minute or more, the next time seconds, kept in
-    the cache folder) and does without where that fails. off runs it op by op."""
+    """auto compiles the model for a GPU when it starts (torch.compile; about a minute, less at later starts, since the
+    cache folder keeps what it can) and does without where that fails. off runs it op by op."""
     captured_steps: AutoOrOff = AutoOrOff.AUTO
     """auto captures steps that only decode as CUDA graphs when it starts, one for each of some batch sizes, in at most
     2 % of the GPU's memory, and does without where that fails. off launches every step op by op."""

@@ -6,21 +6,20 @@ from collections.abc import Callable
 
 import torch
 
-from headway.engine.config import Device, EngineConfig
 from headway.engine.page_memory import DeviceUse
 
 
-def bytes_taken_by_others(config: EngineConfig) -> int:
-    """Of the GPU that the model will be loaded on, before it is; 0 if that will be none."""
-    if config.device == Device.CPU or not torch.cuda.is_available():
+def bytes_taken_by_others(device: torch.device) -> int:
+    """Of a GPU, by whatever is not torch in this process; 0 for a CPU, whose memory is not measured."""
+    if device.type != "cuda":
         return 0
-    free, total = torch.cuda.mem_get_info()
-    return total - free
+    free, total = torch.cuda.mem_get_info(device)
+    return total - free - torch.cuda.memory_reserved(device)
 
 
 def measure_use(device: torch.device, others: int, run_largest_step: Callable[[], object]) -> DeviceUse:
-    """``device`` holds the model, and ``others`` was taken before; what the step leaves behind for later steps is given
-    back, so that pages can have it."""
+    """``device`` holds the model, and ``others`` was taken before it was loaded. What torch keeps after the step is
+    given back, so that pages can have it."""
     torch.cuda.empty_cache()
     weights = torch.cuda.memory_allocated(device)
     torch.cuda.reset_peak_memory_stats(device)
@@ -28,6 +27,6 @@ def measure_use(device: torch.device, others: int, run_largest_step: Callable[[]
     torch.cuda.synchronize(device)
     peak = torch.cuda.max_memory_allocated(device)
     torch.cuda.empty_cache()
-    free, total = torch.cuda.mem_get_info(device)
-    outside = total - free - others - torch.cuda.memory_reserved(device)
-    return DeviceUse(total, others, weights, peak - weights, max(0, outside))
+    outside = max(0, bytes_taken_by_others(device) - others)
+    _, total = torch.cuda.mem_get_info(device)
+    return DeviceUse(total, others, weights, peak - weights, outside)

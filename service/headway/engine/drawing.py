@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from headway.core.job import SamplingParams
-from headway.engine.filters import Filters, least_weights
+from headway.engine.filters import Filters, is_filtered, least_weights
 from headway.engine.transfer import to_device
 
 _ONE = 2**40
@@ -67,9 +67,9 @@ def _draw(logits: Tensor, draws: Draws) -> Tensor:
     which is less than T.
     """
     weights = _weights(logits, draws.params)
-    filters = Filters.of(draws.params, one=_ONE)
-    if filters.rows:
-        weights = torch.where(weights >= least_weights(weights, filters).unsqueeze(-1), weights, 0)
+    if any(map(is_filtered, draws.params)):
+        least = least_weights(weights, Filters.of(draws.params, one=_ONE))
+        weights = torch.where(weights >= least.unsqueeze(-1), weights, 0)
     cumulative = weights.cumsum_(-1)
     total = cumulative[:, -1]
     targets = (to_device(draws.uniforms, logits.device) * total).long()

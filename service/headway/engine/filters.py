@@ -31,11 +31,14 @@ _NUM_BITS = 41
 _NO_TOP_K = 2**62
 
 
+def is_filtered(params: SamplingParams) -> bool:
+    return params.top_k > 0 or params.top_p < 1.0 or params.min_p > 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """On the host. ``rows`` are those with any filter; empty: there is nothing to do."""
+    """What rows ask for, on the host."""
 
-    rows: list[int]
     min_weights: NDArray[np.int64]
     """[all rows]: min-p, as a weight."""
     ranked: list[int]
@@ -50,7 +53,6 @@ class Filters:
         """``one``: the weight of the most likely token."""
         ranked = [row for row, p in enumerate(params) if p.top_k > 0 or p.top_p < 1.0]
         return cls(
-            rows=[row for row, p in enumerate(params) if p.top_k > 0 or p.top_p < 1.0 or p.min_p > 0.0],
             min_weights=np.array([int(p.min_p * one) for p in params], dtype=np.int64),
             ranked=ranked,
             top_k=np.array([min(params[row].top_k or _NO_TOP_K, _NO_TOP_K) for row in ranked], dtype=np.int64),

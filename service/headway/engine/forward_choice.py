@@ -17,10 +17,7 @@ from headway.engine.config import AutoOrOff, EngineConfig
 from headway.engine.forward import EagerForward, Forward
 from headway.engine.kv_cache import KvCache
 from headway.engine.load import LoadedModel, Progress, cache_folder
-
-CAPTURED_SHARE = 0.02
-"""Of the GPU's memory: the most that captured steps may take. They share one pool, as large as what the largest one
-computes with; a graph itself takes some megabytes."""
+from headway.engine.page_memory import CAPTURED_SHARE
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,17 +44,13 @@ def ways_for(device: torch.device, config: EngineConfig) -> Ways:
         compiler="inductor" if config.compiled_steps is AutoOrOff.AUTO else None,
         compiler_folder=cache_folder(config) / "inductor",
         make_recorder=(lambda: GraphRecorder(device)) if captures else None,
-        captured_bytes=captured_bytes(torch.cuda.get_device_properties(device).total_memory),
+        captured_bytes=int(torch.cuda.get_device_properties(device).total_memory * CAPTURED_SHARE),
     )
 
 
 def has_gpu_kernel() -> bool:
     """Whether attention has one: in plain torch it waits for the device, which cannot be captured."""
     return torch._C._dispatch_has_kernel_for_dispatch_key(OP, "CUDA")
-
-
-def captured_bytes(device_bytes: int) -> int:
-    return int(device_bytes * CAPTURED_SHARE)
 
 
 def choose_forward(loaded: LoadedModel, cache: KvCache, ways: Ways, max_num_seqs: int, progress: Progress) -> Forward:

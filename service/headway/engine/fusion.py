@@ -132,8 +132,8 @@ def _sources(model: nn.Module) -> Iterator[ModuleType]:
 def fuse_rotary(source: ModuleType, dtype: torch.dtype) -> bool:
     """Whether the file's rotary function is replaced; it was, or is now if it computes the formula."""
     original = getattr(source, ROTARY, None)
-    if isinstance(original, FusedRotary):
-        return True
+    if original is None or isinstance(original, FusedRotary):
+        return original is not None
     query, key, cos, sin = (
         trial_numbers(*shape).to(dtype) for shape in ((1, 4, 3, 16), (1, 2, 3, 16), (1, 3, 16), (1, 3, 16))
     )

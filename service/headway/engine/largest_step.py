@@ -10,12 +10,15 @@ those of the first. Nothing of it stays: pages, counts and sequences go when it 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from headway.core.batch import ScheduledChunk, StepPlan
 from headway.core.job import MAX_LOGPROBS, SamplingParams
 from headway.core.scheduler_config import SchedulerConfig
 from headway.engine.forward import EagerForward
 from headway.engine.kv_cache import KvCache
 from headway.engine.load import LoadedModel
+from headway.engine.page_scales import Scales
 from headway.engine.runner import Runner
 from headway.engine.sampling import Sampler
 from headway.engine.trial_chunks import trial_chunk
@@ -34,11 +37,14 @@ _COSTLY = SamplingParams(
     stop_token_ids=(0,),
     logprobs=MAX_LOGPROBS,
 )
-"""Nearly every token is as likely as any other, so that finding the nucleus takes sorting the whole vocabulary."""
+"""Nearly every token is as likely as any other, so that finding the nucleus takes the whole vocabulary."""
 
 
-def run_largest_step(loaded: LoadedModel, scheduling: SchedulerConfig, page_size: int) -> None:
-    cache = KvCache(loaded, 1, page_size)
+def run_largest_step(
+    loaded: LoadedModel, scheduling: SchedulerConfig, page_size: int, scales: Sequence[Scales] | None = None
+) -> None:
+    """``scales`` as the pages will have them: with them the kernels are others."""
+    cache = KvCache(loaded, 1, page_size, scales)
     for pages in (*cache.key_pages, *cache.value_pages):
         pages.zero_()
     sampler = Sampler(loaded.vocab_size, loaded.device)

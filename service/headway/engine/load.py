@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from headway.engine.builtin_models import BUILTIN_MODELS, builtin_gguf, did_you_
 from headway.engine.config import DType, EngineConfig
 from headway.engine.cpu_rewrite import rewrite_for_cpu
 from headway.engine.device import choose_device
+from headway.engine.device_memory import bytes_taken_by_others
 from headway.engine.gguf import converted_folder
 from headway.engine.hub import announce_download
 from headway.engine.measure import LayerShape, check_pattern, measure_layers
@@ -57,6 +58,8 @@ class LoadedModel:
     """Most tokens of a sequence: the model's own limit or the setting, whichever is less."""
     model_id: str
     layers: tuple[LayerShape, ...]
+    bytes_taken_before: int = 0
+    """Of a GPU's memory, by others."""
 
     @property
     def config(self) -> PretrainedConfig:
@@ -82,6 +85,7 @@ def load_model(config: EngineConfig, progress: Progress) -> LoadedModel:
     _set_threads(config)
     disable_progress_bar()
     device = choose_device(config)
+    bytes_taken_before = bytes_taken_by_others(device)
     with first_rank_first():  # it may have to convert a file
         source = model_source(config, progress)
     progress(f"loading {config.model}")
@@ -100,7 +104,7 @@ def load_model(config: EngineConfig, progress: Progress) -> LoadedModel:
         )
     except (OSError, ValueError, KeyError, ImportError, SafetensorError) as exc:
         raise SettingError("model", config.model, f"cannot be loaded: {exc}{did_you_mean(config.model)}") from exc
-    return prepare(model, tokenizer, config, progress)
+    return replace(prepare(model, tokenizer, config, progress), bytes_taken_before=bytes_taken_before)
 
 
 def prepare(

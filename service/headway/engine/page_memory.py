@@ -17,8 +17,9 @@ from headway.engine.memory import available_host_bytes
 
 HOST_SHARE = 0.25
 MAX_HOST_BYTES = 4 * 1024**3
-CAPTURE_SHARE = 0.02
-"""Of the device's memory: the most that captured steps take. They are captured when the pages are there already."""
+CAPTURED_SHARE = 0.02
+"""Of the device's memory: the most that captured steps may take, which are captured when the pages are there already.
+They share one pool, as large as what the largest one computes with; a graph itself takes some megabytes."""
 FRAGMENTED_SHARE = 0.1
 """Of what a step computes with: steps differ in size, so the allocator's blocks do not fit all of them exactly."""
 MIN_MARGIN_BYTES = 256 * 1024**2
@@ -52,7 +53,7 @@ class DeviceUse:
     @property
     def margin(self) -> int:
         """Left free on purpose, for what was not measured."""
-        return int(self.total * CAPTURE_SHARE + self.step * FRAGMENTED_SHARE) + MIN_MARGIN_BYTES
+        return int(self.total * CAPTURED_SHARE + self.step * FRAGMENTED_SHARE) + MIN_MARGIN_BYTES
 
     @property
     def taken(self) -> int:

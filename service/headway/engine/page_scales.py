@@ -37,6 +37,7 @@ class Scales:
 
 def to_eight_bits(numbers: Tensor, scale: Tensor) -> Tensor:
     """``numbers`` [..., Hkv, D] of any floating type in units of ``scale`` [Hkv]. NaN stays NaN."""
+    # What a conversion makes of numbers beyond the largest is for the device to choose.
     return (numbers.float() / scale[:, None]).clamp(-LARGEST, LARGEST).to(EIGHT_BITS)
 
 

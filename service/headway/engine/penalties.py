@@ -131,8 +131,10 @@ class Penalties:
         """Double the number of slots."""
         num_rows = self._seen.shape[0]
         num_new = max(8, num_rows)
-        self._seen = torch.cat([self._seen, self._seen.new_zeros((num_new, self._seen.shape[1]))])
-        self._num_output = torch.cat([self._num_output, self._num_output.new_zeros((num_new, self._seen.shape[1]))])
+        vocab_size = self._seen.shape[1]
+        seen = torch.cat([self._seen, self._seen.new_zeros((num_new, vocab_size))])
+        num_output = torch.cat([self._num_output, self._num_output.new_zeros((num_new, vocab_size))])
+        self._seen, self._num_output = seen, num_output  # both or, for want of memory, neither
         self._free_rows.extend(range(num_rows, num_rows + num_new))
 
 

@@ -14,7 +14,7 @@ GREEDY = SamplingParams(temperature=0.0)
 def trial_chunk(
     number: int, token_ids: Tokens[int], num_new: int, page_table: list[int], sampling: SamplingParams = GREEDY
 ) -> ScheduledChunk:
-    """The last ``num_new`` of a sequence's tokens, in its pages."""
+    """The last ``num_new`` of a sequence's tokens, in its pages; the next one is sampled."""
     sequence = Sequence(
         number=number,
         key=JobKey("trial", str(number)),

@@ -214,13 +214,6 @@ def test_capturing_stops_when_the_budget_is_used(llama: LoadedModel) -> None:
     assert captured.below.calls == [(4, 4)], "a missing shape is padded to a larger one"
 
 
-def test_processes_that_compute_a_model_together_capture_as_much_as_the_poorest_can(llama: LoadedModel) -> None:
-    cache = make_cache(llama)
-    forward = CapturedForward(EagerForward(llama, cache), Ladder(6, 16, PAGE_SIZE), cache.scratch_page, CPU)
-    forward.capture(GrowingRecorder(), 100, agree=lambda left: min(left, left - 98))
-    assert len(forward.shapes) == 2
-
-
 def test_what_cannot_be_captured_runs_all_the_same(llama: LoadedModel, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         captured = make_captured(llama, GrowingRecorder(fails_at=0))

@@ -16,6 +16,7 @@ from headway.core.batch import ScheduledChunk, StepPlan
 from headway.core.errors import SettingError
 from headway.core.job import JobKey, SamplingParams
 from headway.core.sequence import Sequence
+from headway.engine.calibration import calibrate
 from headway.engine.config import Device, DType, EngineConfig
 from headway.engine.forward import DeviceInputs, EagerForward
 from headway.engine.kv_cache import KvCache
@@ -37,7 +38,7 @@ def make_config(folder: Path, size: int) -> EngineConfig:
 def make_chunk(number: int, token_ids: list[int], page_table: list[int], start: int, end: int) -> ScheduledChunk:
     sampling = SamplingParams(temperature=0.0)
     sequence = Sequence(number, JobKey("acme", "a"), sampling, token_ids, len(token_ids), 0.0, page_table=page_table)
-    return ScheduledChunk(sequence, start, end - start)
+    return ScheduledChunk(sequence, start, end - start, is_sampled=end == len(token_ids))
 
 
 def run_steps(loaded: LoadedModel) -> np.ndarray:
@@ -72,7 +73,11 @@ def main(rank: int, port: int, listener: int, folder: Path) -> None:
         logits = run_steps(loaded)
         if rank == 0:
             np.save(folder / f"{model.name}.npy", logits)
-        told[model.name] = {"heads": [layer.num_kv_heads for layer in loaded.layers], "bytes": weight_bytes(loaded)}
+        told[model.name] = {
+            "heads": [layer.num_kv_heads for layer in loaded.layers],
+            "bytes": weight_bytes(loaded),
+            "scales": [scales.key.tolist() for scales in calibrate(loaded, PAGE_SIZE)],
+        }
     (folder / f"rank-{rank}.json").write_text(json.dumps(told))
 
 

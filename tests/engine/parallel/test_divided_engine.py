@@ -6,19 +6,25 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from torch import distributed
 
 from headway.core.errors import EngineError, SettingError
 from headway.core.job import JobKey, SamplingParams
 from headway.core.scheduler_config import SchedulerConfig
-from headway.engine.build import build_engine
+from headway.engine.build import assemble, build_engine
 from headway.engine.config import AutoOrOff, Device, DType, EngineConfig
+from headway.engine.engine import Engine
+from headway.engine.frames import Start
+from headway.engine.load import load_model
 from headway.engine.messages import StepReport, Submit
+from headway.engine.parallel.group import join
+from headway.engine.parallel.other_ranks import OtherRanks
 from headway.engine.process import EngineProcess
 
 TIMEOUT_SECONDS = 120.0
@@ -61,7 +67,10 @@ asyncio.run(main())
 
 def make_config(model: Path, size: int = 2, num_tokens: int = 128) -> EngineConfig:
     return EngineConfig(
-        **{"model": str(model), "device": Device.CPU, "dtype": DType.FLOAT64, "num_threads": 1},
+        model=str(model),
+        device=Device.CPU,
+        dtype=DType.FLOAT64,
+        num_threads=1,
         native_kernels=AutoOrOff.OFF,
         max_model_len=64,
         kv_memory=str(num_tokens * BYTES_PER_TOKEN * 2 // size),
@@ -110,9 +119,12 @@ async def last(reports: AsyncIterator[StepReport]) -> StepReport:
     return [report async for report in reports][-1]
 
 
-def run_whole(config: EngineConfig, jobs: list[Submit]) -> dict[str, list[int]]:
-    """The same in this process, by an engine of one rank and with room for all."""
-    engine = build_engine(config, SCHEDULING, print)
+def run_whole(model: Path) -> dict[str, list[int]]:
+    """The tokens of all jobs by an engine of one rank, in this process and with room for all."""
+    return drive(build_engine(make_config(model, size=1, num_tokens=1024), SCHEDULING, print), make_jobs())
+
+
+def drive(engine: Engine, jobs: list[Submit]) -> dict[str, list[int]]:
     tokens: dict[str, list[int]] = {job.key.id: [] for job in jobs}
     for job in jobs:
         engine.submit(job, 0.0)
@@ -146,9 +158,31 @@ async def test_two_ranks_sample_what_one_does_and_stop_together(tiny_llama: Path
         assert len(pids) == 2
         tokens, report = await run_jobs(process, make_jobs())
         assert report.scheduler.num_preemptions_total > 0
-        assert tokens == run_whole(make_config(tiny_llama, size=1, num_tokens=1024), make_jobs())
+        assert tokens == run_whole(tiny_llama)
         await process.stop()
         await until_gone(pids)
+
+
+@pytest.fixture
+def second_rank(tiny_llama: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OtherRanks]:
+    """Beside this process, which is rank 0 meanwhile."""
+    monkeypatch.setenv("LOCAL_RANK", "0")  # so that what `join` sets is undone
+    ranks = OtherRanks(print)
+    config = make_config(tiny_llama)
+    ranks.start(Start(config, SCHEDULING))
+    listener = ranks.take_listener()
+    join(config, 0, listener.getsockname()[1], listener.detach())
+    yield ranks
+    ranks.stop()
+    distributed.destroy_process_group()
+
+
+def test_steps_in_flight_over_two_ranks_change_no_token(tiny_llama: Path, request: pytest.FixtureRequest) -> None:
+    expected = run_whole(tiny_llama)  # before there are other ranks, which would have to do the same
+    ranks: OtherRanks = request.getfixturevalue("second_rank")
+    config = make_config(tiny_llama)
+    engine = assemble(load_model(config, print), config, SCHEDULING, print, ranks=ranks, max_steps_in_flight=2)
+    assert drive(engine, make_jobs()) == expected
 
 
 async def test_a_rank_that_is_killed_ends_the_engine_with_the_reason(tiny_llama: Path) -> None:
@@ -163,11 +197,13 @@ async def test_a_rank_that_is_killed_ends_the_engine_with_the_reason(tiny_llama:
         await until_gone(pids)
 
 
-async def test_sigterm_ends_all_ranks(tiny_llama: Path) -> None:
+async def test_sigterm_ends_all_ranks_and_is_rank_0_s_to_hear(tiny_llama: Path) -> None:
     async with asyncio.timeout(TIMEOUT_SECONDS), running(make_config(tiny_llama)) as process:
         pids = ranks_of(process.pid)
-        for pid in reversed(pids):  # as a group of processes gets it
-            os.kill(pid, signal.SIGTERM)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):  # as a group of processes gets them
+            os.kill(pids[1], number)
+        assert (await run_jobs(process, [make_submit("a", 3)]))[0]["a"]
+        os.kill(pids[0], signal.SIGTERM)
         with pytest.raises(EngineError, match="exited with status 0"):
             await last(process.events())
         await until_gone(pids)

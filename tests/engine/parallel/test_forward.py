@@ -13,18 +13,17 @@ from headway.engine.parallel.forward import LeadingForward, header_of, pack, unp
 from headway.engine.step_inputs import build_step_inputs
 
 
+def make_chunk(number: int, token_ids: list[int], num_tokens: int) -> ScheduledChunk:
+    sequence = Sequence(
+        number, JobKey("acme", "a"), SamplingParams(), token_ids, len(token_ids), 0.0, page_table=[number, 7]
+    )
+    return ScheduledChunk(sequence, 0, num_tokens, is_sampled=num_tokens == len(token_ids))
+
+
 def make_inputs(*, is_sampled: bool) -> DeviceInputs:
-    """Of two sequences, one of them only begun."""
-    token_ids = [[5, 2**31 + 6, 7], [8, 9]]
-    chunks = [
-        ScheduledChunk(
-            Sequence(number, JobKey("acme", "a"), SamplingParams(), ids, len(ids), 0.0, page_table=[number, 7]),
-            0,
-            length,
-        )
-        for number, (ids, length) in enumerate(zip(token_ids, (2, 2 if is_sampled else 1), strict=True))
-    ]
-    return DeviceInputs.of(build_step_inputs(StepPlan(1, tuple(chunks)), page_size=2), torch.device("cpu"))
+    """Of two sequences, the first of them only begun."""
+    chunks = (make_chunk(0, [5, 2**31 + 6, 7], 2), make_chunk(1, [8, 9], 2 if is_sampled else 1))
+    return DeviceInputs.of(build_step_inputs(StepPlan(1, chunks), page_size=2), torch.device("cpu"))
 
 
 @pytest.mark.parametrize("is_sampled", [True, False], ids=["some rows are sampled", "no row is sampled"])

@@ -17,9 +17,10 @@ import numpy as np
 import pytest
 import torch
 
+from headway.engine.calibration import calibrate
 from headway.engine.load import load_model
 from tests.engine.model_kinds import KINDS, make_model
-from tests.engine.parallel.ranks import SIZE, make_config, run_steps, weight_bytes
+from tests.engine.parallel.ranks import PAGE_SIZE, SIZE, make_config, run_steps, weight_bytes
 from tests.tiny_llama import save_tokenizer
 
 WITHOUT_PLAN = "gpt2"
@@ -81,6 +82,14 @@ def test_each_rank_has_its_share_of_weights_and_heads(divided: Divided) -> None:
     for told in divided.told:
         assert told["llama"]["heads"] == [layer.num_kv_heads // SIZE for layer in whole.layers]
         assert told["llama"]["bytes"] < 0.6 * weight_bytes(whole)
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen3", "gemma3"])
+def test_a_rank_scales_its_heads_as_one_process_would(divided: Divided, kind: str) -> None:
+    whole = load_model(make_config(divided.folder / slug(kind), 1), print)
+    halves = [told[slug(kind)]["scales"] for told in divided.told]
+    together = [[*one, *other] for one, other in zip(*halves, strict=True)]
+    assert together == [scales.key.tolist() for scales in calibrate(whole, PAGE_SIZE)]
 
 
 def test_a_model_that_cannot_be_divided_is_refused_on_every_rank(divided: Divided) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
 from loadtest.tuning.knobs import Candidate, Goal, Knobs, Run
-from loadtest.tuning.search import MAX_RUNS, Limits, Search, TimeIsUp, frontier
+from loadtest.tuning.search import LEAST_TOKENS, MAX_RUNS, Limits, Measure, Search, TimeIsUp, frontier
 
 START = Knobs(8, 512, 128)
 
@@ -48,16 +48,23 @@ def search(machine: Machine, goal: float, ttft: float | None = None, most_seqs: 
     return found
 
 
+def search_formula(measure: Measure, most_seqs: int = 512) -> Search:
+    found = Search(measure, Goal(0.1), Limits(most_seqs))
+    assert found.run(START)
+    return found
+
+
 def best(found: Search) -> Knobs:
     assert found.best is not None
     return found.best.knobs
 
 
-def test_it_finds_the_largest_batch_that_keeps_the_goal_to_one_part_in_eight():
-    """Chunks of 16 leave most room: 0.1 = 0.01 + 0.001 n + 0.0016."""
-    found = search(Machine(), goal=0.1)
+@pytest.mark.parametrize(("goal", "largest"), [(0.1, 88), (0.13, 118)])
+def test_it_finds_the_largest_batch_that_keeps_the_goal_to_one_part_in_eight(goal, largest):
+    """Chunks of 16 leave most room: goal = 0.01 + 0.001 n + 0.0016."""
+    found = search(Machine(), goal)
     assert found.is_complete
-    assert 88 * 7 / 8 <= best(found).max_num_seqs <= 88
+    assert largest * 7 / 8 <= best(found).max_num_seqs <= largest
     assert found.best.keeps
 
 
@@ -88,6 +95,50 @@ def test_a_goal_for_first_tokens_keeps_chunks_large():
     small, large = search(Machine(), goal=0.1), search(Machine(), goal=0.1, ttft=0.2)
     assert best(small).max_prefill_chunk < best(large).max_prefill_chunk
     assert large.best.ttft_seconds <= 0.2
+
+
+def test_a_change_that_only_leaves_more_room_to_the_goal_is_kept_for_the_batches_that_fit_with_it():
+    """With chunks of 128 no more than 35 sequences keep it, with chunks of 32 there may be 83."""
+
+    def measure(knobs: Knobs) -> Run:
+        tpot = 0.001 * knobs.max_num_seqs + 0.0005 * knobs.max_prefill_chunk
+        return Run(10.0 * knobs.max_num_seqs, tpot, 1, 9)
+
+    assert 70 <= best(search_formula(measure)).max_num_seqs <= 91
+
+
+def test_a_change_that_helps_only_after_a_later_one_is_found():
+    def measure(knobs: Knobs) -> Run:
+        has_small_chunks = knobs.max_prefill_chunk <= 64
+        is_short = has_small_chunks and knobs.max_num_batched_tokens <= 256
+        return Run(100.0 + 50.0 * has_small_chunks + 50.0 * is_short, 0.05, 1, 9)
+
+    found = search_formula(measure, most_seqs=8)
+    assert found.best.output_tokens_per_s == 200.0
+
+
+def test_pacing_is_tried_with_the_goal_as_its_target():
+    found = search_formula(lambda knobs: Run(100.0 + 50.0 * (knobs.tpot_target == 0.1), 0.05, 1, 9), most_seqs=8)
+    assert best(found).tpot_target == 0.1
+
+
+def test_a_chunk_is_never_larger_than_a_step():
+    found = search_formula(lambda knobs: Run(1e6 / knobs.max_num_batched_tokens, 0.05, 1, 9), most_seqs=8)
+    assert best(found).max_num_batched_tokens == LEAST_TOKENS
+    assert all(knobs.max_prefill_chunk <= knobs.max_num_batched_tokens for knobs in found.candidates)
+
+
+def test_whether_a_gain_is_more_than_noise_is_measured_with_both():
+    machine = Machine(decode=0.0, token=0.0, most_seqs=8)
+    search(machine, goal=10.0)
+    assert machine.runs[START] == machine.runs[replace(START, max_num_seqs=16)] == MAX_RUNS
+
+
+def test_one_run_of_three_that_was_disturbed_changes_nothing():
+    runs = [Run(100.0, 0.1, 1.0, 10), Run(3.0, 7.0, 30.0, 10), Run(102.0, 0.09, 0.9, 10)]
+    candidate = Candidate(START, Goal(0.2, 2.0), runs)
+    assert candidate.keeps
+    assert (candidate.output_tokens_per_s, candidate.tpot_seconds, candidate.ttft_seconds) == (100.0, 0.1, 1.0)
 
 
 def test_a_goal_that_nothing_keeps_gives_the_nearest():

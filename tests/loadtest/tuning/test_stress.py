@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,7 @@ from headway.engine.engine import Engine
 from headway.engine.messages import StepReport
 from loadtest.errors import BenchError
 from loadtest.tuning.knobs import Goal, Knobs, Run
-from loadtest.tuning.stress import MOST_TIMES, Stress, stress
+from loadtest.tuning.stress import MOST_TIMES, MOST_WARM_UP_TIMES, Stress, stress
 from loadtest.workloads.requests import Request
 
 REQUESTS = tuple(Request(tuple(range(10, 10 + n)), num_output_tokens=n, gap=1.0) for n in (4, 12, 20, 28))
@@ -31,6 +31,8 @@ class TimedEngine:
     now: float = 100.0
     most_running: int = 0
     num_steps: int = 0
+    ended_in: list[int] = field(default_factory=list)
+    """The steps in which requests ended."""
 
     def __getattr__(self, name: str):
         return getattr(self.engine, name)
@@ -42,6 +44,7 @@ class TimedEngine:
         self.now += STEP_SECONDS
         report = self.engine.step(self.now)
         self.num_steps += 1
+        self.ended_in += [self.num_steps for output in report.outputs if output.finish_reason is not None]
         self.most_running = max(self.most_running, report.scheduler.num_running)
         return report
 
@@ -64,6 +67,33 @@ def test_every_slot_gives_a_token_in_every_step(engine):
     assert measured.output_tokens_per_s == pytest.approx(4 / STEP_SECONDS, rel=0.05)
     assert measured.tpot_seconds == pytest.approx(STEP_SECONDS, rel=0.01)
     assert measured.num_preemptions == 0
+
+
+def test_the_batch_is_mixed_from_the_start(engine):
+    """Requests of one length that were all begun together would end together."""
+    alike = tuple(Request((5, 6, 7), num_output_tokens=60, gap=1.0) for _ in range(4))
+    _, timed = run(engine, seconds=10.0, requests=alike)
+    first = timed.ended_in[:4]
+    assert max(first) - min(first) > 10
+
+
+def test_first_tokens_are_those_of_requests_that_came_into_a_full_batch(engine):
+    """The first ones' prompts come all at once, which makes each take twice as long."""
+    long = tuple(Request(tuple(3 + i % 50 for i in range(90)), num_output_tokens=60, gap=1.0) for _ in range(4))
+    measured, _ = run(engine, num_clients=8, seconds=20.0, requests=long)
+    assert measured.ttft_seconds < 10 * STEP_SECONDS
+
+
+def test_what_comes_before_the_window_counts_for_nothing_and_who_still_waits_for_as_long_as_he_does(engine):
+    """One of two clients finds no slot, so that the warm-up ends by its time: five times a run's."""
+    long = tuple(Request((5, 6, 7), num_output_tokens=200, gap=1.0) for _ in range(2))
+    timed = TimedEngine(engine)
+    reschedule(engine, Knobs(1, 64, 16).apply(SCHEDULER))
+    measured = Stress(timed, 2, long, timed.clock).run(GOAL, 1.0)
+    assert timed.num_steps == pytest.approx((MOST_WARM_UP_TIMES + MOST_TIMES) / STEP_SECONDS, abs=2)
+    assert measured.output_tokens_per_s == pytest.approx(1 / STEP_SECONDS, rel=0.05)
+    assert measured.tpot_seconds == pytest.approx(STEP_SECONDS, rel=0.05)
+    assert measured.ttft_seconds > MOST_WARM_UP_TIMES
 
 
 def test_a_first_token_takes_the_steps_that_its_prompt_takes(engine):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -44,8 +46,8 @@ def workload(tmp_path: Path) -> Path:
 
 def test_a_goal_that_everything_keeps_is_searched_to_its_end(tiny_model):
     said: list[str] = []
-    tuned = tune(options(tpot=1000.0), settings(tiny_model), said.append, lambda candidate: None)
-    assert tuned.is_complete
+    with tune(options(tpot=1000.0), settings(tiny_model), said.append, lambda candidate: None) as tuned:
+        assert tuned.is_complete
     assert tuned.best is not None
     assert tuned.best.keeps
     sizes = {candidate.knobs.max_num_seqs for candidate in tuned.candidates}
@@ -55,9 +57,9 @@ def test_a_goal_that_everything_keeps_is_searched_to_its_end(tiny_model):
 
 
 def test_no_run_begins_when_the_time_is_up(tiny_model):
-    tuned = tune(options(tpot=1000.0, minutes=1e-9), settings(tiny_model), print, lambda candidate: None)
-    assert not tuned.is_complete
-    assert tuned.best is None
+    with tune(options(tpot=1000.0, minutes=1e-9), settings(tiny_model), print, lambda candidate: None) as tuned:
+        assert not tuned.is_complete
+        assert tuned.best is None
 
 
 def test_one_engine_serves_all_candidates(tiny_model):
@@ -70,8 +72,6 @@ def test_one_engine_serves_all_candidates(tiny_model):
 
 
 def _pid(engine: object) -> int:
-    import os
-
     return os.getpid()
 
 
@@ -100,11 +100,39 @@ def test_what_was_found_before_an_interrupt_is_kept(number, tiny_model, workload
     arguments = command(tiny_model, workload, "--tpot", "1000", "--json", str(out), "--run-seconds", "1")
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
         assert running.stderr is not None
-        for line in running.stderr:
-            if "tokens/s" in line:
-                break
+        next(line for line in running.stderr if "tokens/s" in line)
         running.send_signal(number)
         text, _ = running.communicate(timeout=60)
     assert running.returncode == 0
     assert "not at its end" in text
     assert json.loads(out.read_text())["candidates"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+async def test_who_does_not_wait_for_the_engine_to_end_has_what_was_found(tiny_model, workload, tmp_path, eventually):
+    files = [tmp_path / name for name in ("out.json", "values.yaml")]
+    flags = ["--tpot", "1000", "--run-seconds", "1", "--json", str(files[0]), "--values", str(files[1])]
+    running = await asyncio.create_subprocess_exec(
+        *command(tiny_model, workload, *flags), stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
+    )
+    assert running.stderr is not None
+    while b"tokens/s" not in (line := await running.stderr.readline()):
+        assert line, "it ended by itself"
+    engine = only_child(running.pid)
+    os.kill(engine, signal.SIGSTOP)  # so that it would take long
+    running.send_signal(signal.SIGINT)
+    await eventually(files[1].exists, seconds=10.0)
+    running.send_signal(signal.SIGINT)
+    rest = await running.stderr.read()
+    assert await running.wait() == 130
+    assert b"Traceback" not in rest
+    assert json.loads(files[0].read_text())["candidates"]
+    assert not is_running(engine)
+
+
+def only_child(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/task/{pid}/children").read_text())
+
+
+def is_running(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()

@@ -22,24 +22,21 @@ class GraphRecorder:
         self._free_before = self._free_bytes()
 
     def record(self, step: Callable[[], None]) -> Replay:
-        self._warm_up(step)
         graph = torch.cuda.CUDAGraph()
-        # Other threads of this process may go on meanwhile.
-        with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
-            step()
+        current = torch.cuda.current_stream(self._device)
+        self._stream.wait_stream(current)
+        # Around the capture too: one that fails leaves its stream behind as the current one.
+        with torch.cuda.stream(self._stream):
+            step()  # compiles kernels, and lets libraries allocate what they keep: neither can be captured
+            # Other threads of this process may go on meanwhile.
+            with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
+                step()
+        current.wait_stream(self._stream)
         return graph.replay
 
     @property
     def num_bytes(self) -> int:
         return max(0, self._free_before - self._free_bytes())
-
-    def _warm_up(self, step: Callable[[], None]) -> None:
-        """Compiles kernels and lets libraries allocate what they keep, none of which can be captured."""
-        current = torch.cuda.current_stream(self._device)
-        self._stream.wait_stream(current)
-        with torch.cuda.stream(self._stream):
-            step()
-        current.wait_stream(self._stream)
 
     def _free_bytes(self) -> int:
         torch.cuda.synchronize(self._device)

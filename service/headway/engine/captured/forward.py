@@ -37,17 +37,16 @@ class CapturedForward:
         return frozenset(self._replays)
 
     @torch.inference_mode()
-    def capture(self, recorder: Recorder, budget_bytes: int, agree: Callable[[int], int] = int) -> None:
+    def capture(self, recorder: Recorder, budget_bytes: int) -> None:
         """The ladder's shapes, in its order, until they take ``budget_bytes``. What cannot be captured is not, with a
-        warning. Steps of a missing shape are padded to a larger one, or not replayed. ``agree`` gives the least of what
-        all processes say that compute the model together: they must capture, and pad, alike."""
+        warning. Steps of a missing shape are padded to a larger one, or not replayed."""
         try:
             self._logits = torch.empty_like(self._forward(self._view(self._ladder.shapes[0])))
             for shape in self._ladder.shapes:
-                if agree(budget_bytes - recorder.num_bytes) <= 0:
+                if recorder.num_bytes >= budget_bytes:
                     return
                 self._replays[shape] = recorder.record(self._step(shape))
-        except RuntimeError as exc:
+        except Exception as exc:  # of torch, Triton, or the driver
             logger.warning("decodes beyond %d shapes are not captured: %s", len(self._replays), exc)
 
     @torch.inference_mode()

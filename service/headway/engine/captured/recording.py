@@ -13,8 +13,8 @@ class Recorder(Protocol):
     """Records steps of one engine."""
 
     def record(self, step: Callable[[], None]) -> Replay:
-        """Runs ``step`` at least once. It must read and write tensors that stay where they are. Raises ``RuntimeError``
-        if it does something that cannot be repeated (waits for the device, say)."""
+        """Runs ``step`` at least once. It must read and write tensors that stay where they are. Raises if it does
+        something that cannot be repeated (waits for the device, say)."""
 
     @property
     def num_bytes(self) -> int:

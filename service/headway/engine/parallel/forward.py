@@ -7,6 +7,7 @@ only known there (tokens that the step before has sampled). Nothing waits for a 
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable
 from dataclasses import fields
@@ -17,6 +18,8 @@ from torch import Tensor, distributed
 
 from headway.core.errors import EngineBroken
 from headway.engine.forward import DeviceInputs, Forward
+
+logger = logging.getLogger(__name__)
 
 MAX_REASON_CHARACTERS = 300
 
@@ -57,6 +60,7 @@ class LeadingForward:
             distributed.broadcast(pack(inputs), src=0)
             return self._forward(inputs)
         except Exception as exc:
+            logger.warning("a step of %d tokens failed on rank 0", len(inputs.token_ids), exc_info=True)
             reason = f"{type(exc).__name__}: {exc}".splitlines()[0][:MAX_REASON_CHARACTERS]
             raise EngineBroken(f"a step failed on one of several ranks, which cannot go on together: {reason}") from exc
 

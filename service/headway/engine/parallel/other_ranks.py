@@ -107,7 +107,8 @@ class OtherRanks:
             self._listener.close()
 
     def _watch(self, rank: _OtherRank) -> None:
-        body = read_frame(rank.connection)
+        with rank.connection:  # nothing is announced to a rank that ends
+            body = read_frame(rank.connection)
         event = None if body is None else decode_event(body)
         if isinstance(event, Failed):
             failed = Failed(f"{rank.name}: {event.message}", event.wrong_setting)

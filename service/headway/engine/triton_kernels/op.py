@@ -43,9 +43,9 @@ def paged_attention_triton(
     arguments = (key_pages, value_pages, page_table, query_start, context_lens, scale, sliding_window, softcap)
     batch = Batch(_rows(query), *arguments, sinks=sinks, scales=scales)
     if not can_attend(batch):
-        rule = (scale, sliding_window, softcap, sinks, key_scales, value_scales, cos, sin)
         written = (key_pages, value_pages, slot_mapping, page_table, query_start, context_lens)
-        return paged_attention_reference(query, key, value, *written, *rule)
+        extras = (sinks, key_scales, value_scales, cos, sin)
+        return paged_attention_reference(query, key, value, *written, scale, sliding_window, softcap, *extras)
     output = query.new_empty((*query.shape[:2], value.shape[2]))
     if len(query):
         run(batch, _rows(key), _rows(value), slot_mapping, output, chip_of(query.device), cos, sin)
