@@ -108,7 +108,7 @@ def floor_table() -> Iterable[str]:
 def measured_table(report: Report) -> Iterable[str]:
     if not report["machine"]:
         yield (
-            "No GPU was at hand: the cells are empty. `python -m loadtest.gpu_check --json docs/gpu.json && "
+            "No GPU was at hand: the cells are empty. `python -m loadtest.gpu_check --json docs/gpu.json; "
             "PYTHONPATH=. python docs/engine.py` fills them."
         )
     else:

@@ -101,8 +101,10 @@ def recipe_table(report: Mapping[str, Any]) -> Iterable[str]:
     yield "|---|---|---|---|---|"
     for name, title in RECIPES.items():
         default, recipe = report["sweeps"][name]["points"]
+        # Where no request had a second token, times are bounds and not figures.
+        compare = all(values(default, "num_requests") + values(recipe, "num_requests"))
         settings = ", ".join(f"`{setting}: {value:g}`" for setting, value in recipe["settings"].items())
-        cells = (spread(ratios(recipe, default, figure)) for figure in (RATE, TPOT, TTFT))
+        cells = (spread(ratios(recipe, default, figure) if compare else []) for figure in (RATE, TPOT, TTFT))
         yield f"| {title} | {settings} | " + " | ".join(cells) + " |"
 
 
@@ -128,9 +130,12 @@ def target_table(report: Mapping[str, Any]) -> Iterable[str]:
 
 def machine_line(report: Mapping[str, Any]) -> Iterable[str]:
     machine = report["machine"]
+    rounds = {name: len(sweep["points"][0]["runs"]) for name, sweep in report["sweeps"].items()}
+    least = min(rounds.values())
+    more = "".join(f" ({name}: {number})" for name, number in rounds.items() if number > least)
     yield (
         f"Measured on {machine['num_cores']} cores of an {machine['cpu']}, torch {machine['torch']}, transformers "
-        f"{machine['transformers']}. Rounds: {report['num_rounds']}; each stress took {report['run_seconds']:g} s or "
+        f"{machine['transformers']}. Rounds: {least}{more}; each stress took {report['run_seconds']:g} s or "
         f"more; load average when it began: {machine['load_average']:.1f}."
     )
     if report["num_rounds"] < LEAST_ROUNDS:

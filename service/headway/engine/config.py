@@ -77,7 +77,7 @@ class EngineConfig:
     kv_cache_dtype: KvCacheDType = KvCacheDType.AUTO
     """auto keeps keys and values in the model's type. fp8 keeps them in one byte each (float8 e4m3, scaled by head to
     what is measured at the start): twice as many tokens in the same memory, for answers that differ from the model's
-    own now and then. It needs a GPU of compute capability 8.9; a CPU computes it in plain torch, slowly."""
+    own now and then. It needs a GPU of compute capability 8.9 or newer; a CPU computes it in plain torch, slowly."""
     page_size: int = 16
     """Tokens per page of keys and values. Smaller wastes less at the end of a sequence and shares more."""
     max_model_len: int | None = None
