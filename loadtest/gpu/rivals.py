@@ -129,7 +129,7 @@ def ours(problem: Problem, page_size: int) -> Attend:
         problem.key[:, num_past:].flatten(0, 1),
         problem.value[:, num_past:].flatten(0, 1),
         *pages,
-        slots[:, num_past:].flatten(),
+        slots[:, num_past:].flatten().contiguous(),  # of one token each, flatten gives a view with gaps
         table.int(),
         ends,
         torch.full((num_sequences,), context_len, dtype=torch.int32, device=device),

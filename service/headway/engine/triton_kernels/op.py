@@ -63,7 +63,7 @@ def run(
     sin: Tensor | None = None,
 ) -> None:
     """Writes the pages and ``output`` [T, Hq, V], contiguous."""
-    pages = (batch.key_pages, batch.value_pages, slot_mapping, batch.scales)
+    pages = (batch.key_pages, batch.value_pages, slot_mapping.contiguous(), batch.scales)
     if cos is None or sin is None:
         write_launch(key, value, *pages).run()
     else:
