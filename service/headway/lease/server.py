@@ -105,6 +105,9 @@ class LeaseServer:
         self.follow(None)
         if self._server is not None:
             await self._server.stop(grace=STOP_SECONDS)
+        for stream in self._streams.values():  # one outlived the server once, on a busy machine
+            if stream.task is not None:
+                stream.task.cancel()
 
     async def __aenter__(self) -> Self:
         await self.start()
