@@ -11,7 +11,6 @@ positions where both pick the same token), ``divergence`` (mean Kullback-Leibler
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import math
@@ -30,7 +29,7 @@ from headway.core.job import JobKey, SamplingParams
 from headway.core.scheduler_config import SchedulerConfig
 from headway.engine.allocation import page_scales
 from headway.engine.build import assemble
-from headway.engine.config import DType, EngineConfig, KvCacheDType
+from headway.engine.config import EngineConfig, KvCacheDType
 from headway.engine.engine import Engine
 from headway.engine.forward import DeviceInputs, EagerForward
 from headway.engine.kv_cache import KvCache
@@ -38,12 +37,12 @@ from headway.engine.load import LoadedModel, load_model
 from headway.engine.messages import Submit
 from headway.engine.page_scales import Scales
 from headway.engine.step_inputs import StepInputs
+from loadtest.quality_options import engine_config, options_parser, say
 from loadtest.workloads.requests import load_workload
 
 ROWS_AT_ONCE = 64
 """Of logits in float32, many megabytes each for a large vocabulary."""
 PAGE_SIZE = 16
-DEFAULT_TEXT = Path(__file__).parents[1] / "docs" / "guarantees.md"
 PIECE = 512
 ANSWER = 32
 """Tokens."""
@@ -162,9 +161,9 @@ def passages_of(engine: Engine, tokenizer: Any, texts: Iterable[Path]) -> dict[s
 
 def compare_pages(config: EngineConfig, texts: Sequence[Path]) -> dict[str, Any]:
     """The report. Raises ``HeadwayError``."""
-    loaded = load_model(config, _say)
-    scales = page_scales(loaded, replace(config, kv_cache_dtype=KvCacheDType.FP8), _say)
-    passages = passages_of(assemble(loaded, config, SchedulerConfig(), _say), loaded.tokenizer, texts)
+    loaded = load_model(config, say)
+    scales = page_scales(loaded, replace(config, kv_cache_dtype=KvCacheDType.FP8), say)
+    passages = passages_of(assemble(loaded, config, SchedulerConfig(), say), loaded.tokenizer, texts)
     report: dict[str, Any] = {
         "model": config.model,
         "dtype": str(loaded.dtype).removeprefix("torch."),
@@ -172,7 +171,7 @@ def compare_pages(config: EngineConfig, texts: Sequence[Path]) -> dict[str, Any]
         "quality": {},
     }
     for name, some in passages.items():
-        _say(f"reading the {name}")
+        say(f"reading the {name}")
         quality = measure_quality(loaded, loaded, some, scales)
         report["quality"][name] = {
             "num_predictions": quality.num_predictions,
@@ -194,26 +193,13 @@ def report_text(report: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _say(stage: str) -> None:
-    print(stage, file=sys.stderr, flush=True)
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default=EngineConfig().model, help="as for headway worker")
-    parser.add_argument("--dtype", type=DType, default=DType.AUTO, help="of the model")
-    parser.add_argument("--text", type=Path, nargs="+", default=[DEFAULT_TEXT], help="files in plain text")
-    parser.add_argument("--threads", type=int, default=None, help="default: torch's own choice")
-    parser.add_argument("--cache-folder", default=None)
-    parser.add_argument("--json", type=Path, default=None, help="where to write the report")
+    parser = options_parser(__doc__, "of the model")
     options = parser.parse_args(arguments)
-    config = EngineConfig(
-        model=options.model, dtype=options.dtype, num_threads=options.threads, cache_folder=options.cache_folder
-    )
     try:
-        report = compare_pages(config, options.text)
+        report = compare_pages(engine_config(options), options.text)
     except HeadwayError as error:
-        _say(str(error))
+        say(str(error))
         return 2
     if options.json is not None:
         options.json.write_text(json.dumps(report, indent=1) + "\n")

@@ -19,7 +19,6 @@ The JSON is one object:
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import os
@@ -32,11 +31,12 @@ from typing import TYPE_CHECKING, Any
 
 from headway.core.errors import HeadwayError
 from headway.core.scheduler_config import PrefixSharing, SchedulerConfig
-from headway.engine.config import DType, EngineConfig, Quantization
+from headway.engine.config import EngineConfig, Quantization
 from headway.engine.process import child_environment
 from loadtest.comparison import spread
 from loadtest.errors import BenchError
 from loadtest.machine import describe_machine
+from loadtest.quality_options import engine_config, options_parser, say
 from loadtest.workloads.requests import Request, load_workload
 
 if TYPE_CHECKING:
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from headway.engine.load import LoadedModel
     from loadtest.quality import Quality
 
-DEFAULT_TEXT = Path(__file__).parents[1] / "docs" / "guarantees.md"
 PROMPT = 64
 STEPS = 40
 """Of decodes that are timed: after a prompt of that length, so many output tokens per sequence."""
@@ -57,9 +56,9 @@ def measure(config: EngineConfig, texts: Sequence[Path], sizes: Sequence[int]) -
     from headway.engine.linears import weight_bytes
     from headway.engine.load import load_model
 
-    models = {kind: load_model(replace(config, quantization=kind), _say) for kind in Quantization}
+    models = {kind: load_model(replace(config, quantization=kind), say) for kind in Quantization}
     scheduling = SchedulerConfig(max_num_seqs=max([64, *sizes]), prefix_sharing=PrefixSharing.OFF)
-    engines = {kind: assemble(loaded, config, scheduling, _say) for kind, loaded in models.items()}
+    engines = {kind: assemble(loaded, config, scheduling, say) for kind, loaded in models.items()}
     return {
         "model": config.model,
         "machine": describe_machine(),
@@ -77,7 +76,7 @@ def _qualities(
 
     qualities = {}
     for name, some in passages_of(plain_engine, models[Quantization.OFF].tokenizer, texts).items():
-        _say(f"reading the {name}")
+        say(f"reading the {name}")
         qualities[name] = _as_json(measure_quality(models[Quantization.OFF], models[Quantization.INT8], some))
     return qualities
 
@@ -95,7 +94,7 @@ def _decode_steps(engines: Mapping[Quantization, Engine], size: int) -> dict[str
     from loadtest.report import build_report
     from loadtest.targets.engine_target import run_on_engine
 
-    _say(f"steps of {size} sequences")
+    say(f"steps of {size} sequences")
     words = load_workload()[0].prompt_token_ids
     requests = [Request((words * PROMPT)[:PROMPT], STEPS, gap=0.0)] * size
     seconds: dict[str, list[float]] = {kind: [] for kind in engines}
@@ -130,28 +129,16 @@ def report_text(report: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _say(stage: str) -> None:
-    print(stage, file=sys.stderr, flush=True)
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default=EngineConfig().model, help="as for headway worker")
-    parser.add_argument("--dtype", type=DType, default=DType.AUTO, help="of what is not in int8")
-    parser.add_argument("--text", type=Path, nargs="+", default=[DEFAULT_TEXT], help="files in plain text")
+    parser = options_parser(__doc__, "of what is not in int8")
     parser.add_argument("--sizes", type=int, nargs="*", default=[1, 16, 64], help="sequences in a decode step")
-    parser.add_argument("--threads", type=int, default=None, help="default: torch's own choice")
-    parser.add_argument("--cache-folder", default=None)
-    parser.add_argument("--json", type=Path, default=None, help="where to write the report")
     options = parser.parse_args(arguments)
-    config = EngineConfig(
-        model=options.model, dtype=options.dtype, num_threads=options.threads, cache_folder=options.cache_folder
-    )
-    os.environ.update(child_environment(config))  # before torch is loaded: the same threads as in a worker
     try:
+        config = engine_config(options)
+        os.environ.update(child_environment(config))  # before torch is loaded: the same threads as in a worker
         report = measure(config, options.text, options.sizes)
     except HeadwayError as error:
-        _say(str(error))
+        say(str(error))
         return 2
     if options.json is not None:
         options.json.write_text(json.dumps(report, indent=1) + "\n")

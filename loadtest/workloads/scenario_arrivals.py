@@ -42,7 +42,7 @@ class Poisson(Part):
 class Gamma(Poisson):
     """The same with gaps whose standard deviation is ``cv`` times their mean: 1 is Poisson, more is burstier."""
 
-    kind: Literal["gamma"]  # type: ignore[assignment]
+    kind: Literal["gamma"]  # type: ignore[assignment]  # it says which class to read as
     cv: Annotated[float, Field(ge=0.01, le=100)]
 
     @property
@@ -53,7 +53,7 @@ class Gamma(Poisson):
 class Ramp(Poisson):
     """From a ``rate`` to ``to_rate``, or from a ``load`` to ``to_load``, within ``over_seconds``."""
 
-    kind: Literal["ramp"]  # type: ignore[assignment]
+    kind: Literal["ramp"]  # type: ignore[assignment]  # the same
     to_rate: Positive | None = None
     to_load: Positive | None = None
     over_seconds: Positive

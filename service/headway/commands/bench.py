@@ -137,7 +137,7 @@ def _need_loadtest(with_page: bool = False) -> None:
         import loadtest.bench
 
         if with_page:
-            import loadtest.page.write  # noqa: F401
+            import loadtest.page.write  # noqa: F401 (whether it is installed)
     except ModuleNotFoundError as missing:
         raise HeadwayError(f"{missing.name} is not installed; run: pip install 'headway[bench]'") from missing
 

@@ -139,6 +139,6 @@ def _need_loadtest(with_plot: bool) -> None:
         import loadtest.tuning.tune
 
         if with_plot:
-            import loadtest.tuning.picture  # noqa: F401
+            import loadtest.tuning.picture  # noqa: F401 (whether it is installed)
     except ModuleNotFoundError as missing:
         raise HeadwayError(f"{missing.name} is not installed; run: pip install 'headway[bench]'") from missing
