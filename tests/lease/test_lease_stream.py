@@ -7,6 +7,7 @@ import itertools
 import logging
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import grpc
 import pytest
@@ -16,6 +17,7 @@ from headway.core.job import JobKey
 from headway.core.lease_messages import Demand, Grant, Hello, Returned, Welcome
 from headway.core.records import GrantToken
 from headway.lease import lease_pb2 as pb
+from headway.lease.server import _Stream
 from headway.lease.versions import METHOD, SERVICE
 
 
@@ -59,6 +61,23 @@ async def test_of_demands_that_pile_up_the_last_one_comes_in_its_place(stage, ev
         worker.client.send(message)
     await eventually(lambda: leader.messages[-1:] == [returned(2)])
     assert leader.messages == [returned(1), Demand(3, 10), returned(2)]
+
+
+async def test_a_stopped_server_ends_the_streams_that_grpc_has_left(stage, eventually, monkeypatch):
+    async def write_nothing(stream, context) -> None:
+        await asyncio.Event().wait()
+
+    async def end_nothing(grace: float) -> None:
+        pass
+
+    monkeypatch.setattr(_Stream, "write_all", write_nothing)
+    leader = await stage.server()
+    stage.client(leader.server.address, lease_connect_seconds=600.0)  # it does not end the stream itself
+    await eventually(lambda: leader.streams == [1])
+    with monkeypatch.context() as patch:
+        patch.setattr(leader.server, "_server", SimpleNamespace(stop=end_nothing))
+        await leader.server.stop()
+        await eventually(lambda: leader.gone == [1])
 
 
 async def test_a_worker_whose_leader_dies_connects_again_and_says_hello_anew(stage, eventually):

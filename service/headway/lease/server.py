@@ -59,6 +59,8 @@ class _Stream:
         self.dropped: str | None = None
         """Why the stream ends before its time."""
         self.task: asyncio.Task[None] | None = None
+        self.handler = asyncio.current_task()
+        """gRPC's call of us, whole."""
 
     async def write_all(self, context: grpc.aio.ServicerContext) -> None:
         while messages := await self.outgoing.take():
@@ -105,9 +107,9 @@ class LeaseServer:
         self.follow(None)
         if self._server is not None:
             await self._server.stop(grace=STOP_SECONDS)
-        for stream in self._streams.values():  # one outlived the server once, on a busy machine
-            if stream.task is not None:
-                stream.task.cancel()
+        for stream in self._streams.values():  # on a busy machine one outlived gRPC's server once
+            if stream.handler is not None:
+                stream.handler.cancel()
 
     async def __aenter__(self) -> Self:
         await self.start()
