@@ -1,5 +1,6 @@
 import asyncio
 import socket
+import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -81,11 +82,66 @@ async def locked_nats(tmp_path: Path) -> AsyncIterator[EmbeddedNats]:
         yield server
 
 
-async def test_a_user_is_let_in_with_the_right_password_only(locked_nats: EmbeddedNats) -> None:
+async def test_a_user_is_let_in_with_the_right_password_only(locked_nats: EmbeddedNats, eventually: Eventually) -> None:
     async with await connect(config_for(locked_nats, nats_user="me", nats_password="right"), "tests") as connection:
         assert connection.state.connected
-    with pytest.raises(BrokerUnavailable, match=r"(?i)authorization"):
-        await connect(config_for(locked_nats, nats_user="me", nats_password="no"), "tests", timeout_seconds=0.5)
+    connection = Connection(config_for(locked_nats, nats_user="me", nats_password="no"), "tests")
+    opening = asyncio.create_task(connection.open(timeout_seconds=60))
+    await eventually(lambda: "Authorization" in connection.state.reason)
+    opening.cancel()
+    await asyncio.wait((opening,))
+    await connection.close()
+
+
+class Refuser:
+    """A server whose answer to the first attempt is a refusal, and to all others what ``then`` does."""
+
+    def __init__(self, then: Callable[[asyncio.StreamWriter], None]) -> None:
+        self.attempts = 0
+        self._then = then
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.attempts += 1
+        writer.write(b'INFO {"server_id": "refuser", "version": "2.15.0", "max_payload": 1048576}\r\n')
+        await reader.readuntil(b"PING\r\n")
+        if self.attempts == 1:
+            writer.write(b"-ERR 'Authorization Violation'\r\n")
+            writer.close()
+        else:
+            self._then(writer)
+
+
+def reset(writer: asyncio.StreamWriter) -> None:
+    """Close with an RST: what a host sends if bytes come for a socket that is closed."""
+    sock = writer.get_extra_info("socket")
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
+
+
+async def reason_after_three_attempts(refuser: Refuser, eventually: Eventually) -> str:
+    async with await asyncio.start_server(refuser, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        config = BrokerConfig(nats_url=f"nats://127.0.0.1:{port}", nats_reconnect_seconds=0.01)
+        connection = Connection(config, "tests")
+        opening = asyncio.create_task(connection.open(timeout_seconds=60))
+        await eventually(lambda: refuser.attempts > 3)
+        reason = connection.state.reason
+        opening.cancel()
+        await asyncio.wait((opening,))
+        await connection.close()
+    return reason
+
+
+async def test_a_reset_after_a_refusal_does_not_hide_why(eventually: Eventually) -> None:
+    assert "Authorization" in await reason_after_three_attempts(Refuser(reset), eventually)
+
+
+async def test_another_failure_after_a_refusal_is_told(eventually: Eventually) -> None:
+    def refuse_otherwise(writer: asyncio.StreamWriter) -> None:
+        writer.write(b"-ERR 'maximum connections exceeded'\r\n")
+        writer.close()
+
+    assert "maximum connections" in await reason_after_three_attempts(Refuser(refuse_otherwise), eventually)
 
 
 async def test_a_user_is_let_in_with_an_nkey(locked_nats: EmbeddedNats, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
 
+from nats.errors import Error as NatsError
 from nats.errors import SlowConsumerError
 from nats.js import JetStreamContext
 
@@ -63,6 +64,8 @@ class Connection:
         self.state = ConnectionState(False, f"no answer from {without_password(config)} yet")
         self._on_change = on_change
         self._tls: RenewedTls | None = None
+        self._refusal = ""
+        """The server's words, if it was there and did not let us in at the last attempt that it answered."""
         self._closing = False
         self._closed = asyncio.Event()
 
@@ -121,6 +124,7 @@ class Connection:
 
     async def _on_connected(self) -> None:
         self.client.forget()
+        self._refusal = ""
         self._change(ConnectionState(True))
 
     async def _on_disconnected(self) -> None:
@@ -141,7 +145,18 @@ class Connection:
             self.client.note(reason)
             return
         self._renew_tls()
+        reason = self._kept_refusal(exc) or reason
         self._change(ConnectionState(False, f"cannot reach {without_password(self.config)}: {reason}"))
+
+    def _kept_refusal(self, exc: Exception) -> str:
+        """What the server last said against us, for as long as no attempt fails for another reason.
+
+        A server that refuses us closes at once. If our next line reaches it after that, its host resets the connection,
+        and the refusal is lost on the way: a reset after a refusal is no news.
+        """
+        if not isinstance(exc, ConnectionResetError | BrokenPipeError):
+            self._refusal = _reason(exc) if isinstance(exc, NatsError) else ""
+        return self._refusal
 
     def _renew_tls(self) -> None:
         """Before the next attempt."""
