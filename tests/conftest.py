@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -24,6 +25,14 @@ settings.load_profile("headway")
 
 
 Condition = Callable[[], bool | Awaitable[bool]]
+
+
+def pytest_configure() -> None:
+    """Whoever starts the tests may ignore signals, as `nohup` and a shell's background jobs do. Children inherit that,
+    and then none of them would end when a test asks it to."""
+    for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import Iterator
 
 import pytest
 
@@ -45,15 +44,6 @@ async def test_closing_ends_the_tasks_that_begin_meanwhile_too() -> None:
     assert [task for task in asyncio.all_tasks() if task.get_name().startswith("test:")] == []
 
 
-@pytest.fixture
-def heeds_hangups() -> Iterator[None]:
-    """Whoever runs the tests may ignore them, as `nohup` does, and then the roles do too."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    yield
-    signal.signal(signal.SIGHUP, before)
-
-
-@pytest.mark.usefixtures("heeds_hangups")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 async def test_a_signal_asks_the_role_to_stop(number: signal.Signals) -> None:
     stop = asyncio.Event()
@@ -75,7 +65,6 @@ async def test_a_second_signal_asks_it_to_hurry() -> None:
             await hurry.wait()
 
 
-@pytest.mark.usefixtures("heeds_hangups")
 async def test_a_terminal_that_closes_asks_to_stop_however_often_it_says_so() -> None:
     stop, hurry, all_heard = asyncio.Event(), asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()

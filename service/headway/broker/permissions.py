@@ -16,8 +16,9 @@ from collections.abc import Callable
 from typing import Any
 
 import nats.errors
-from nats.aio.client import Client
 from nats.aio.msg import Msg
+
+from headway.broker.ordered_client import OrderedClient
 
 VIOLATION = re.compile(r'permissions violation for (publish|subscription)[^"]*"([^"]+)"', re.IGNORECASE)
 
@@ -33,7 +34,7 @@ class PermissionViolation(nats.errors.Error):
         self.description = description
 
 
-class PermissionClient(Client):
+class PermissionClient(OrderedClient):
     """nats-py's client, but its requests raise `PermissionViolation` once `note` has heard of the server's refusal.
 
     nats-py makes JetStream's publishes and calls of its API requests of this client, so they do so too. Who publishes
