@@ -14,6 +14,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
+from headway.commands.statuses import status_of
 from headway.core.errors import HeadwayError
 from headway.engine.config import AutoOrOff, DType, EngineConfig, Quantization
 from headway.engine.huge_pages import move_to_huge_pages
@@ -47,7 +48,7 @@ def main() -> int:
         print(_measure(config, arguments.quantization).to_line())
     except HeadwayError as error:
         print(error, file=sys.stderr)
-        return 2
+        return status_of(error)
     return 0
 
 

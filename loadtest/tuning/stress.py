@@ -26,7 +26,7 @@ from headway.engine.messages import Cancel, StepReport, Submit
 from loadtest.errors import BenchError
 from loadtest.statistics import percentile
 from loadtest.tuning.knobs import Goal, Run
-from loadtest.workloads.requests import Request
+from loadtest.workloads.requests import Request, WorkloadError
 
 if TYPE_CHECKING:
     from headway.engine.engine import Engine
@@ -119,7 +119,8 @@ class Stress:
         self._begun_at = clock()
 
     def run(self, goal: Goal, seconds: float) -> Run:
-        """Raises `BenchError` for a request that the engine cannot run. The engine is idle afterwards."""
+        """Raises `WorkloadError` for a request that the engine refuses, `BenchError` for one that fails. The engine is
+        idle afterwards."""
         num_preemptions = -self._engine.report().scheduler.num_preemptions_total
         try:
             for _ in range(self._num_clients):
@@ -159,7 +160,8 @@ class Stress:
             del self._clients[output.key]
             if output.finish_reason is not FinishReason.LENGTH:
                 reason = output.error.message if output.error else output.finish_reason
-                raise BenchError(f"a request of the workload cannot be run: {reason}")
+                failure = WorkloadError if output.finish_reason is FinishReason.REJECTED else BenchError
+                raise failure(f"a request of the workload cannot be run: {reason}")
             self._send()
 
     def _is_warm(self, seconds: float) -> bool:

@@ -12,10 +12,9 @@ from headway.engine.build import build_engine, reschedule
 from headway.engine.config import EngineConfig
 from headway.engine.engine import Engine
 from headway.engine.messages import StepReport
-from loadtest.errors import BenchError
 from loadtest.tuning.knobs import Goal, Knobs, Run
 from loadtest.tuning.stress import MOST_TIMES, MOST_WARM_UP_TIMES, Stress, stress
-from loadtest.workloads.requests import Request
+from loadtest.workloads.requests import Request, WorkloadError
 
 REQUESTS = tuple(Request(tuple(range(10, 10 + n)), num_output_tokens=n, gap=1.0) for n in (4, 12, 20, 28))
 GOAL = Goal(tpot_seconds=1.0)
@@ -143,7 +142,7 @@ def test_pages_that_are_too_few_show_as_preemptions(engine):
 
 
 def test_a_request_that_no_engine_can_run_is_an_error_and_no_endless_loop(engine):
-    with pytest.raises(BenchError, match="cannot be run"):
+    with pytest.raises(WorkloadError, match="cannot be run"):
         run(engine, requests=(Request(tuple(range(10)), num_output_tokens=100_000, gap=1.0),))
     assert not engine.has_work
 
