@@ -52,6 +52,11 @@ def ratios(point: Point, reference: Point, figure: str) -> list[float]:
     return [value / base for value, base in pairs if base]
 
 
+def ratios_within(point: Point, figure: str, other: str) -> list[float]:
+    """Of two figures of the same run."""
+    return [value / base for value, base in zip(values(point, figure), values(point, other), strict=True)]
+
+
 def both(point: Point, reference: Point) -> tuple[str, str]:
     """Throughput and time per token, over those of the reference."""
     return spread(ratios(point, reference, RATE)), spread(ratios(point, reference, TPOT))
@@ -75,6 +80,17 @@ def batch_table(report: Mapping[str, Any]) -> Iterable[str]:
         rate, tpot = both(point, points[0])
         times = f"{1000 * median(values(point, TPOT)):.0f} | {median(values(point, TTFT)):.2f}"
         yield f"| {point['value']} | {rate} | {tpot} | {times} |"
+
+
+def peak_line(report: Mapping[str, Any]) -> Iterable[str]:
+    """Where throughput is highest, and how much of the largest batch's work was prompts."""
+    points = report["sweeps"]["batch"]["points"]
+    peak = max(points, key=lambda point: median(values(point, RATE)))
+    prompts = median(ratios_within(points[-1], "prompt_tokens_per_s", RATE))
+    yield (
+        f"Throughput is highest at {peak['value']} sequences here. At {points[-1]['value']} the stress computed "
+        f"{prompts:.1f} prompt tokens for each output token."
+    )
 
 
 def tokens_table(report: Mapping[str, Any]) -> Iterable[str]:
@@ -101,11 +117,24 @@ def recipe_table(report: Mapping[str, Any]) -> Iterable[str]:
     yield "|---|---|---|---|---|"
     for name, title in RECIPES.items():
         default, recipe = report["sweeps"][name]["points"]
-        # Where no request had a second token, times are bounds and not figures.
-        compare = all(values(default, "num_requests") + values(recipe, "num_requests"))
+        compare = can_be_compared(default, recipe)
         settings = ", ".join(f"`{setting}: {value:g}`" for setting, value in recipe["settings"].items())
         cells = (spread(ratios(recipe, default, figure) if compare else []) for figure in (RATE, TPOT, TTFT))
         yield f"| {title} | {settings} | " + " | ".join(cells) + " |"
+
+
+def can_be_compared(default: Point, recipe: Point) -> bool:
+    """Where no request had enough tokens for a time per token, times are bounds and not figures."""
+    return all(values(default, "num_requests") + values(recipe, "num_requests"))
+
+
+def dashes_line(report: Mapping[str, Any]) -> Iterable[str]:
+    """Why a recipe has no figures, if one has none."""
+    if not all(can_be_compared(*report["sweeps"][name]["points"]) for name in RECIPES):
+        yield (
+            "A dash: in the stress of the default settings no request had eight tokens after its first, since 64 "
+            "sequences shared each step with prompts; so there is no time per token to compare with."
+        )
 
 
 def target_table(report: Mapping[str, Any]) -> Iterable[str]:
@@ -145,9 +174,11 @@ def machine_line(report: Mapping[str, Any]) -> Iterable[str]:
 TABLES: dict[str, Callable[[Mapping[str, Any]], Iterable[str]]] = {
     "machine": machine_line,
     "batch": batch_table,
+    "peak": peak_line,
     "tokens": tokens_table,
     "chunk": chunk_table,
     "recipes": recipe_table,
+    "dashes": dashes_line,
     "target": target_table,
 }
 
