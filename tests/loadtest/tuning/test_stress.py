@@ -76,6 +76,15 @@ def test_the_batch_is_mixed_from_the_start(engine):
     assert max(first) - min(first) > 10
 
 
+def test_as_many_requests_end_at_first_as_in_the_long_run(engine):
+    """One in so many tokens as a request has on average: those that a full batch holds are mostly long ones."""
+    short, long = Request((5, 6, 7), num_output_tokens=4, gap=1.0), Request((5, 6, 7), num_output_tokens=60, gap=1.0)
+    _, timed = run(engine, num_clients=16, seconds=30.0, requests=(short, long) * 8)
+    expected = 16 / ((4 + 60) / 2)
+    assert sum(step <= 20 for step in timed.ended_in) / 20 == pytest.approx(expected, rel=0.3)
+    assert len(timed.ended_in) / timed.num_steps == pytest.approx(expected, rel=0.1)
+
+
 def test_first_tokens_are_those_of_requests_that_came_into_a_full_batch(engine):
     """The first ones' prompts come all at once, which makes each take twice as long."""
     long = tuple(Request(tuple(3 + i % 50 for i in range(90)), num_output_tokens=60, gap=1.0) for _ in range(4))
@@ -84,8 +93,9 @@ def test_first_tokens_are_those_of_requests_that_came_into_a_full_batch(engine):
 
 
 def test_what_comes_before_the_window_counts_for_nothing_and_who_still_waits_for_as_long_as_he_does(engine):
-    """One of two clients finds no slot, so that the warm-up ends by its time: five times a run's."""
-    long = tuple(Request((5, 6, 7), num_output_tokens=200, gap=1.0) for _ in range(2))
+    """One of two clients finds no slot, so that the warm-up ends by its time: five times a run's. The other one's
+    request, of which a part is drawn, is long enough for all of it."""
+    long = tuple(Request((5, 6, 7), num_output_tokens=200, gap=1.0) for _ in range(5))
     timed = TimedEngine(engine)
     reschedule(engine, Knobs(1, 64, 16).apply(SCHEDULER))
     measured = Stress(timed, 2, long, timed.clock).run(GOAL, 1.0)
