@@ -52,11 +52,6 @@ def ratios(point: Point, reference: Point, figure: str) -> list[float]:
     return [value / base for value, base in pairs if base]
 
 
-def ratios_within(point: Point, figure: str, other: str) -> list[float]:
-    """Of two figures of the same run."""
-    return [value / base for value, base in zip(values(point, figure), values(point, other), strict=True)]
-
-
 def both(point: Point, reference: Point) -> tuple[str, str]:
     """Throughput and time per token, over those of the reference."""
     return spread(ratios(point, reference, RATE)), spread(ratios(point, reference, TPOT))
@@ -83,14 +78,10 @@ def batch_table(report: Mapping[str, Any]) -> Iterable[str]:
 
 
 def peak_line(report: Mapping[str, Any]) -> Iterable[str]:
-    """Where throughput is highest, and how much of the largest batch's work was prompts."""
+    """Where throughput is highest."""
     points = report["sweeps"]["batch"]["points"]
     peak = max(points, key=lambda point: median(values(point, RATE)))
-    prompts = median(ratios_within(points[-1], "prompt_tokens_per_s", RATE))
-    yield (
-        f"Throughput is highest at {peak['value']} sequences here. At {points[-1]['value']} the stress computed "
-        f"{prompts:.1f} prompt tokens for each output token."
-    )
+    yield f"Throughput is highest at {peak['value']} sequences here."
 
 
 def tokens_table(report: Mapping[str, Any]) -> Iterable[str]:
