@@ -1,32 +1,39 @@
 """Writes docs/configuration.md from the settings themselves: `.venv/bin/python docs/configuration.py`.
 
 The page says nothing that the dataclasses do not say (defaults, units, meanings are theirs); here are only the
-order of the groups and one sentence about each. `tests/docs` fails if the page is not what this writes.
+order of the groups and one sentence about each. Who reads a group follows from the commands' flags. `tests/docs` fails
+if the page is not what this writes.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from functools import cache
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import click
 import yaml
 
+from headway.cli import COMMANDS, headway
+from headway.commands.flags import SettingOption
 from headway.settings import SettingField, SettingValue, list_settings
 
 PAGE = Path(__file__).with_name("configuration.md")
 
 GROUPS = {
-    "engine": "Which model a worker serves, on which device, with how much memory. Read by `worker` and `up`.",
-    "scheduler": "How a worker forms its batches. Read by `worker` and `up`.",
-    "queue": "In which order jobs are granted. Read by `queue` and `up`.",
-    "broker": "Where NATS is, and what the streams hold at most. Read by every command.",
-    "lease": "The stream between queue and workers, and the health probes. Read by `queue`, `worker` and `up`.",
-    "lease_terms": "How long a lease lasts, and how often a job is tried. Read by `queue` and `up`.",
-    "election": "Which of several queue processes leads. Read by `queue`.",
-    "roles": "The processes themselves. Read by `queue`, `worker` and `up`.",
-    "cluster": "Kubernetes: who leads, what autoscalers are told, which pods go first. Read by `queue`.",
-    "telemetry": "Metrics, traces and logs. Read by `queue`, `worker` and `up`.",
+    "engine": "Which model a worker serves, on which device, with how much memory.",
+    "scheduler": "How a worker forms its batches.",
+    "queue": "In which order jobs are granted.",
+    "broker": "Where NATS is, and what the streams hold at most.",
+    "lease": "The stream between queue and workers, and the health probes.",
+    "lease_terms": "How long a lease lasts, and how often a job is tried.",
+    "election": "Which of several queue processes leads.",
+    "roles": "The processes themselves.",
+    "cluster": "Kubernetes: who leads, what autoscalers are told, which pods go first.",
+    "telemetry": "Metrics, traces and logs.",
 }
 """In the order of the page: every group that there is."""
 
@@ -51,6 +58,7 @@ an empty variable counts as not given.
 - Sizes in bytes may be written `2GiB`, `512MiB` or `1.5GB`.
 - Lists are `a,b` and mappings `acme=2,zeta=1` in flags and variables (JSON works too); in the file they are YAML's own.
 - `none` takes a value away where a setting may have none.
+- `off` needs no quotes in the file, though YAML itself takes it for no.
 
 `headway config` prints the effective settings with their origin, as a file that can be fed back. A command takes
 only the flags that it reads; `headway COMMAND --help` shows them. One file can serve all processes.
@@ -67,7 +75,29 @@ def page() -> str:
 
 def _section(group: str, settings: list[SettingField]) -> str:
     rows = "".join(_row(setting) for setting in settings)
-    return f"\n## {group}\n\n{GROUPS[group]}\n\n| setting | default | meaning |\n|---|---|---|\n{rows}"
+    head = f"{GROUPS[group]} Read by {_readers(settings)}."
+    return f"\n## {group}\n\n{head}\n\n| setting | default | meaning |\n|---|---|---|\n{rows}"
+
+
+def _readers(settings: list[SettingField]) -> str:
+    """The commands that take flags of these; `config` shows all and acts on none."""
+    names = {setting.name for setting in settings}
+    readers = [f"`{name}`" for name in COMMANDS if name != "config" and names & _settings_of(name)]
+    return " and ".join(filter(None, (", ".join(readers[:-1]), readers[-1])))
+
+
+@cache
+def _settings_of(command: str) -> frozenset[str]:
+    """Names of those that are flags of the command or of its subcommands."""
+    found = headway.get_command(click.Context(headway), command)
+    assert found is not None
+    return frozenset(str(flag.name) for flag in _parameters(found) if isinstance(flag, SettingOption))
+
+
+def _parameters(command: click.Command) -> Iterator[click.Parameter]:
+    yield from command.params
+    for inner in command.commands.values() if isinstance(command, click.Group) else ():
+        yield from _parameters(inner)
 
 
 def _row(setting: SettingField) -> str:
@@ -90,11 +120,21 @@ def _size(num_bytes: int) -> str:
 
 
 def _yaml(value: Any) -> str:
+    """Words as they are: YAML would quote some of them."""
+    if isinstance(value, str):
+        return value
     return yaml.safe_dump(value, default_flow_style=True, width=1000).removesuffix("\n").removesuffix("\n...")
 
 
 def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("*", "\\*")
+    """With the settings that it names in code style."""
+    escaped = text.replace("|", "\\|").replace("*", "\\*")
+    return re.sub(r"\b[a-z]+(?:_[a-z]+)+\b", lambda word: f"`{word[0]}`" if word[0] in _names() else word[0], escaped)
+
+
+@cache
+def _names() -> frozenset[str]:
+    return frozenset(setting.name for setting in list_settings())
 
 
 if __name__ == "__main__":

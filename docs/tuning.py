@@ -77,6 +77,13 @@ def batch_table(report: Mapping[str, Any]) -> Iterable[str]:
         yield f"| {point['value']} | {rate} | {tpot} | {times} |"
 
 
+def peak_line(report: Mapping[str, Any]) -> Iterable[str]:
+    """Where throughput is highest."""
+    points = report["sweeps"]["batch"]["points"]
+    peak = max(points, key=lambda point: median(values(point, RATE)))
+    yield f"Throughput is highest at {peak['value']} sequences here."
+
+
 def tokens_table(report: Mapping[str, Any]) -> Iterable[str]:
     sweeps = {title: report["sweeps"][name]["points"] for name, title in TOKENS.items()}
     yield "| `max_num_batched_tokens` | " + " | ".join(f"{title}: tokens/s, TPOT" for title in sweeps) + " |"
@@ -101,11 +108,24 @@ def recipe_table(report: Mapping[str, Any]) -> Iterable[str]:
     yield "|---|---|---|---|---|"
     for name, title in RECIPES.items():
         default, recipe = report["sweeps"][name]["points"]
-        # Where no request had a second token, times are bounds and not figures.
-        compare = all(values(default, "num_requests") + values(recipe, "num_requests"))
+        compare = can_be_compared(default, recipe)
         settings = ", ".join(f"`{setting}: {value:g}`" for setting, value in recipe["settings"].items())
         cells = (spread(ratios(recipe, default, figure) if compare else []) for figure in (RATE, TPOT, TTFT))
         yield f"| {title} | {settings} | " + " | ".join(cells) + " |"
+
+
+def can_be_compared(default: Point, recipe: Point) -> bool:
+    """Where no request had enough tokens for a time per token, times are bounds and not figures."""
+    return all(values(default, "num_requests") + values(recipe, "num_requests"))
+
+
+def dashes_line(report: Mapping[str, Any]) -> Iterable[str]:
+    """Why a recipe has no figures, if one has none."""
+    if not all(can_be_compared(*report["sweeps"][name]["points"]) for name in RECIPES):
+        yield (
+            "A dash: in the stress of the default settings no request had eight tokens after its first, since 64 "
+            "sequences shared each step with prompts; so there is no time per token to compare with."
+        )
 
 
 def target_table(report: Mapping[str, Any]) -> Iterable[str]:
@@ -145,9 +165,11 @@ def machine_line(report: Mapping[str, Any]) -> Iterable[str]:
 TABLES: dict[str, Callable[[Mapping[str, Any]], Iterable[str]]] = {
     "machine": machine_line,
     "batch": batch_table,
+    "peak": peak_line,
     "tokens": tokens_table,
     "chunk": chunk_table,
     "recipes": recipe_table,
+    "dashes": dashes_line,
     "target": target_table,
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headway.settings import Settings
-from loadtest.errors import BenchError
+from loadtest.errors import BenchInputError
 from loadtest.options import BenchOptions
 from loadtest.peers.catalogue import Opponent, Peer, Variant
 from loadtest.results.files import check_writable
@@ -18,12 +18,12 @@ def check(options: BenchOptions, settings: Settings) -> None:
     """Raises ``HeadwayError``."""
     workload = options.draw_workload(DEFAULT_VOCAB_SIZE)
     if (options.target is Target.OPENAI) != (options.server is not None):
-        raise BenchError("the target openai needs the address of a server, and only that target")
+        raise BenchInputError("the target openai needs the address of a server, and only that target")
     for system in options.systems:
         _check_system(system, settings)
     for name, opponent in options.opponents.items():
         if opponent is options.target:
-            raise BenchError(f"{options.target} cannot be compared with itself")
+            raise BenchInputError(f"{options.target} cannot be compared with itself")
         if isinstance(opponent, Peer):
             _check_peer(name, workload)
     for path in filter(None, (options.json_path, options.html_path)):
@@ -44,6 +44,6 @@ def _check_peer(name: str, workload: Workload) -> None:
     """What a peer's process is not told of."""
     remedy = "start its server and compare with NAME=URL"
     if workload.schedule.arrivals is Arrivals.CLOSED:
-        raise BenchError(f"{name} takes no closed loop, which needs to hear of every end; {remedy}")
+        raise BenchInputError(f"{name} takes no closed loop, which needs to hear of every end; {remedy}")
     if workload.has_cancels:
-        raise BenchError(f"{name} takes no cancels; {remedy}")
+        raise BenchInputError(f"{name} takes no cancels; {remedy}")

@@ -20,8 +20,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import IO, Any, TextIO
 
-from headway.core.errors import HeadwayError
-from loadtest.errors import BenchError
+from headway.core.errors import HeadwayError, InputError
+from loadtest.errors import BenchError, BenchInputError
 from loadtest.peers.protocol import begin
 
 STOP_SECONDS = 20.0
@@ -42,6 +42,8 @@ class _Note:
 @dataclass(frozen=True, slots=True)
 class _Failed:
     reason: str
+    is_input: bool
+    """Whether it is what was asked (`InputError`)."""
 
 
 class Child:
@@ -73,7 +75,7 @@ class Child:
         return self._process.pid
 
     def ask(self, question: object) -> Any:
-        """The answer to one question; the first one says what to start. Raises `BenchError`."""
+        """The answer to one question; the first one says what to start. Raises `BenchError`, or `BenchInputError`."""
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):
             _write(self._process.stdin, question)
@@ -105,7 +107,7 @@ class Child:
             except EOFError as exc:
                 raise BenchError(f"{self._module} ended with status {self._process.wait()}") from exc
             if isinstance(answer, _Failed):
-                raise BenchError(answer.reason)
+                raise (BenchInputError if answer.is_input else BenchError)(answer.reason)
             match answer:
                 case _Stage(text):
                     self._say(text)
@@ -155,7 +157,7 @@ def asked() -> Iterator[Questions]:
     except (EOFError, BrokenPipeError):
         pass
     except HeadwayError as error:
-        questions.answer(_Failed(str(error)))
+        questions.answer(_Failed(str(error), isinstance(error, InputError)))
 
 
 def _write(stream: IO[bytes], message: object) -> None:

@@ -18,9 +18,10 @@ import subprocess
 import sys
 from dataclasses import asdict, dataclass
 
+from headway.commands.statuses import USAGE
 from headway.engine.config import EngineConfig
 from headway.engine.process import child_environment
-from loadtest.errors import BenchError
+from loadtest.errors import BenchError, BenchInputError
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ class Measured:
 
 def measure_floor(config: EngineConfig) -> Measured:
     """In a process of its own, with the environment of an engine, since torch's threads stay for as long as a process
-    lives. Raises `BenchError`, after the child has said why."""
+    lives. Raises `BenchError`, or `BenchInputError` where the configuration is wrong, after the child has said why."""
     command = [sys.executable, "-m", "loadtest.floor_probe", "--model", config.model, "--dtype", config.dtype]
     command += ["--quantization", config.quantization]
     if config.cache_folder is not None:
@@ -71,5 +72,6 @@ def measure_floor(config: EngineConfig) -> Measured:
     environment = {**os.environ, **child_environment(config)}
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode != 0:
-        raise BenchError(f"the floor of {config.model} could not be measured (exit status {done.returncode})")
+        failure = BenchInputError if done.returncode == USAGE else BenchError
+        raise failure(f"the floor of {config.model} could not be measured (exit status {done.returncode})")
     return Measured.from_line(done.stdout.splitlines()[-1])

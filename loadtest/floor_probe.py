@@ -14,11 +14,13 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
+from headway.commands.statuses import status_of
 from headway.core.errors import HeadwayError
+from headway.engine.cache_folder import cache_folder
 from headway.engine.config import AutoOrOff, DType, EngineConfig, Quantization
 from headway.engine.huge_pages import move_to_huge_pages
 from headway.engine.int8_linear import Int8Linear
-from headway.engine.load import cache_folder, load_model, model_source
+from headway.engine.load import load_model, model_source
 from headway.engine.native.kernels import use_native_kernels
 from loadtest.floor import Floor, Measured
 
@@ -47,7 +49,7 @@ def main() -> int:
         print(_measure(config, arguments.quantization).to_line())
     except HeadwayError as error:
         print(error, file=sys.stderr)
-        return 2
+        return status_of(error)
     return 0
 
 

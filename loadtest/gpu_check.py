@@ -6,9 +6,9 @@
 What does not fit into --minutes is reported as not run. Exit status: 0 everything was run and met its aim, 1 something
 failed, missed its aim or was not run, 2 wrong arguments, 3 there is no GPU that could be checked. Nothing is
 downloaded, no weights are read or written: all numbers are drawn here. The machine must be otherwise idle.
-
-What needs Triton is imported where it is used: a machine without a GPU may lack it, and is to be told about the GPU.
 """
+
+# What needs Triton is imported where it is used: a machine without a GPU may lack it, and is to be told about the GPU.
 
 from __future__ import annotations
 

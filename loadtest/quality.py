@@ -24,6 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from headway.commands.statuses import status_of
 from headway.core.errors import HeadwayError
 from headway.core.job import JobKey, SamplingParams
 from headway.core.scheduler_config import SchedulerConfig
@@ -200,7 +201,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         report = compare_pages(engine_config(options), options.text)
     except HeadwayError as error:
         say(str(error))
-        return 2
+        return status_of(error)
     if options.json is not None:
         options.json.write_text(json.dumps(report, indent=1) + "\n")
     print(report_text(report))

@@ -29,6 +29,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from headway.commands.statuses import status_of
 from headway.core.errors import HeadwayError
 from headway.core.scheduler_config import PrefixSharing, SchedulerConfig
 from headway.engine.config import EngineConfig, Quantization
@@ -139,7 +140,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         report = measure(config, options.text, options.sizes)
     except HeadwayError as error:
         say(str(error))
-        return 2
+        return status_of(error)
     if options.json is not None:
         options.json.write_text(json.dumps(report, indent=1) + "\n")
     print(report_text(report))

@@ -6,7 +6,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from loadtest.errors import BenchError
+from loadtest.errors import BenchInputError
 from loadtest.recording import Outcome, Recording, Timeline
 
 FORM = "ttft=SECONDS,tpot=SECONDS,e2e=SECONDS"
@@ -34,7 +34,7 @@ class Slo:
 
 
 def parse_slo(text: str) -> Slo:
-    """Raises `BenchError` for what has not the form ``ttft=0.5,tpot=0.1``."""
+    """Raises `BenchInputError` for what has not the form ``ttft=0.5,tpot=0.1``."""
     promises: dict[str, float] = {}
     for part in text.split(","):
         name, _, value = part.strip().partition("=")
@@ -42,9 +42,9 @@ def parse_slo(text: str) -> Slo:
             promises[f"{name}_seconds"] = float(value)
             Slo(**promises)
         except (ValueError, TypeError) as exc:
-            raise BenchError(f"{part.strip()!r} is no promise; write {FORM}, any of them") from exc
+            raise BenchInputError(f"{part.strip()!r} is no promise; write {FORM}, any of them") from exc
     if not all(0 < seconds < math.inf for seconds in promises.values()):
-        raise BenchError(f"{text!r} promises nothing that can be kept or broken; give seconds above 0")
+        raise BenchInputError(f"{text!r} promises nothing that can be kept or broken; give seconds above 0")
     return Slo(**promises)
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
 
-from loadtest.errors import BenchError
+from loadtest.errors import BenchError, BenchInputError
 from loadtest.peers.install import peer_python
 from loadtest.targets.server import FORM as SERVER_FORM
 from loadtest.targets.server import Server, parse_server
@@ -90,7 +90,7 @@ FORMS = (
 
 
 def parse_opponent(text: str) -> Opponent:
-    """Raises `BenchError` for what is none of `FORMS`."""
+    """Raises `BenchInputError` for what is none of `FORMS`."""
     target, plus, changes = text.partition("+")
     if plus and target in HEADWAYS:
         return Variant(Target(target), tuple(_change(change, text) for change in changes.split("+")))
@@ -100,7 +100,7 @@ def parse_opponent(text: str) -> Opponent:
         return Target(text)
     found = PATTERN.fullmatch(text)
     if found is None:
-        raise BenchError(f"{text!r} is none of {FORMS}")
+        raise BenchInputError(f"{text!r} is none of {FORMS}")
     if found["vllm"]:
         return Peer(text, "vllm", "vllm_runner", (), hears_longest=True)
     if found["transformers"]:
@@ -115,5 +115,5 @@ def _change(text: str, opponent: str) -> tuple[str, str]:
     """Of one setting, whose name may be written as a flag's."""
     name, equals, value = text.partition("=")
     if not (name and equals and value):
-        raise BenchError(f"{opponent!r}: {text!r} is not SETTING=VALUE")
+        raise BenchInputError(f"{opponent!r}: {text!r} is not SETTING=VALUE")
     return name.removeprefix("--").replace("-", "_"), value

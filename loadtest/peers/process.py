@@ -16,7 +16,7 @@ import loadtest
 from headway.core.job import FinishReason
 from headway.engine.builtin_models import BUILTIN_MODELS, builtin_gguf
 from headway.engine.config import EngineConfig
-from loadtest.errors import BenchError
+from loadtest.errors import BenchError, BenchInputError
 from loadtest.machine import session_cpu_seconds
 from loadtest.peers.catalogue import Peer, Weights
 from loadtest.peers.install import peer_python
@@ -53,7 +53,7 @@ def _gguf(config: EngineConfig) -> str:
     if config.model in BUILTIN_MODELS:
         return str(builtin_gguf(config.model))
     if not config.model.endswith(".gguf"):
-        raise BenchError(f"llama.cpp needs a GGUF file, and model is {config.model}")
+        raise BenchInputError(f"llama.cpp needs a GGUF file, and model is {config.model}")
     return config.model
 
 

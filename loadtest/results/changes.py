@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from loadtest.errors import BenchError
+from loadtest.errors import BenchInputError
 from loadtest.results.differences import Difference, differences
 from loadtest.results.documents import Document
 from loadtest.results.figures import (
@@ -103,12 +103,12 @@ class Comparison:
 
     def failures(self, limit: float, keys: Sequence[str] = ()) -> list[Change]:
         """What got worse by more than ``limit`` times, or is gone: of the figures of these keys, or of the headlines.
-        A limit is the reader's own judgement, so the spread plays no part. Raises `BenchError` for a key that neither
-        file has."""
+        A limit is the reader's own judgement, so the spread plays no part. Raises `BenchInputError` for a key that
+        neither file has."""
         chosen = keys or self.headlines
         known = {change.figure.key: change for change in self.changes}
         if missing := [key for key in keys if key not in known]:
-            raise BenchError(f"neither file has {', '.join(missing)}; they have: {', '.join(known)}")
+            raise BenchInputError(f"neither file has {', '.join(missing)}; they have: {', '.join(known)}")
         return [known[key] for key in chosen if key in known and _is_worse(known[key], limit)]
 
 

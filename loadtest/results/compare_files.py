@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from loadtest.errors import BenchError
+from loadtest.errors import BenchInputError
 from loadtest.results.changes import Comparison, compare_documents
 from loadtest.results.documents import Document, read_any_document
 from loadtest.results.queue_changes import compare_queue_documents
@@ -12,7 +12,7 @@ from loadtest.results.queue_documents import QueueDocument
 
 
 def compare_files(before: Path, after: Path) -> Comparison:
-    """Raises `BenchError` for what cannot be read, and for two kinds."""
+    """Raises `BenchInputError` for what cannot be read, and for two kinds."""
     match read_any_document(before), read_any_document(after):
         case Document() as old, Document() as new:
             return compare_documents(old, new)
@@ -22,4 +22,6 @@ def compare_files(before: Path, after: Path) -> Comparison:
             of_queue, other = after, before
         case _:
             of_queue, other = before, after
-    raise BenchError(f"{of_queue} is of `headway bench --target queue` and {other} is not; compare two of one kind")
+    raise BenchInputError(
+        f"{of_queue} is of `headway bench --target queue` and {other} is not; compare two of one kind"
+    )

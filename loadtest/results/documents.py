@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from loadtest.errors import BenchError
+from loadtest.errors import BenchInputError
 from loadtest.results.queue_documents import QueueDocument
 from loadtest.statistics import Summary
 
@@ -191,15 +191,15 @@ class _Kind:
 
 
 def read_document(path: Path) -> Document:
-    """Raises `BenchError`, which names the file and the key."""
+    """Raises `BenchInputError`, which names the file and the key."""
     return decode_document(_read(path), path)
 
 
 def decode_document(text: bytes, name: object) -> Document:
-    """``name`` is what a `BenchError` calls it."""
+    """``name`` is what a `BenchInputError` calls it."""
     document = _decode(text, name)
     if isinstance(document, QueueDocument):
-        raise BenchError(
+        raise BenchInputError(
             f"{name} is of `headway bench --target queue`: it has no requests to show; hold it against another with "
             "`headway bench compare`"
         )
@@ -207,7 +207,7 @@ def decode_document(text: bytes, name: object) -> Document:
 
 
 def read_any_document(path: Path) -> Document | QueueDocument:
-    """Raises `BenchError`, which names the file and the key."""
+    """Raises `BenchInputError`, which names the file and the key."""
     return _decode(_read(path), path)
 
 
@@ -215,21 +215,21 @@ def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as exc:
-        raise BenchError(f"{path}: {exc.strerror}") from exc
+        raise BenchInputError(f"{path}: {exc.strerror}") from exc
 
 
 def _decode(text: bytes, name: object) -> Document | QueueDocument:
     try:
         kind = msgspec.json.decode(text, type=_Kind)
         if kind.goal is not None:
-            raise BenchError(f"{name} is of `headway tune`, and no report of `headway bench --json`")
+            raise BenchInputError(f"{name} is of `headway tune`, and no report of `headway bench --json`")
         if kind.target == "queue":
             return msgspec.json.decode(text, type=QueueDocument)
         return msgspec.json.decode(text, type=Document)
     except msgspec.ValidationError as exc:
-        raise BenchError(f"{name} is no report of `headway bench --json`: {exc}") from exc
+        raise BenchInputError(f"{name} is no report of `headway bench --json`: {exc}") from exc
     except (msgspec.DecodeError, UnicodeDecodeError) as exc:
-        raise BenchError(f"{name} is not JSON: {exc}") from exc
+        raise BenchInputError(f"{name} is not JSON: {exc}") from exc
 
 
 def median_of(runs: tuple[RunFigures, ...]) -> RunFigures:

@@ -7,16 +7,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from loadtest.errors import BenchError
+from loadtest.errors import BenchError, BenchInputError
 
 
 def check_writable(path: Path) -> None:
-    """Raises `BenchError`; leaves nothing behind."""
-    with writing(path):
+    """Raises `BenchInputError`: nothing has been done yet, and another file may do. Leaves nothing behind."""
+    try:
         if path.exists():
             path.open("r+b").close()
         else:
             tempfile.TemporaryFile(dir=path.parent).close()
+    except OSError as exc:
+        raise BenchInputError(_complaint(path, exc)) from exc
 
 
 def write_report(path: Path, text: str) -> None:
@@ -31,4 +33,8 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as exc:
-        raise BenchError(f"cannot write to {path}: {exc.strerror}; name another file") from exc
+        raise BenchError(_complaint(path, exc)) from exc
+
+
+def _complaint(path: Path, error: OSError) -> str:
+    return f"cannot write to {path}: {error.strerror}; name another file"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from loadtest.errors import BenchError
+from loadtest.errors import BenchInputError
 
 FORM = "NAME=http://HOST:PORT/v1[#MODEL]"
 
@@ -23,11 +23,11 @@ class Server:
     def __post_init__(self) -> None:
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.netloc:
-            raise BenchError(f"{self.url!r} is no address of a server; write http://HOST:PORT/v1")
+            raise BenchInputError(f"{self.url!r} is no address of a server; write http://HOST:PORT/v1")
 
 
 def parse_server(text: str) -> Server:
-    """Of `FORM`. Raises `BenchError`."""
+    """Of `FORM`. Raises `BenchInputError`."""
     name, _, address = text.partition("=")
     url, _, model = address.partition("#")
     return Server(url.rstrip("/"), model or None, name)

@@ -4,8 +4,10 @@ As many clients as the batch has slots each send a request, wait for its end and
 batch is never empty and nobody queues: throughput is the most that this batch gives, and the time to a first token
 that of the prompt's way through the engine. Requests come from the workload, over and over.
 
-A batch that starts with all its requests at once would go on in step: all prompts, then all decodes. So of the first
-requests each asks for a random part of its tokens only, as if it had begun before: the batch is mixed from the start.
+A batch that starts with all its requests at once would go on in step: all prompts, then all decodes. So the first
+requests are those that a batch holds after a long time, each somewhere in its answer: long ones as much more often as
+they stay longer, and of each a random part of its tokens (Cox, Renewal Theory, 1962: what is met at a random moment).
+Were they drawn evenly, too many would end at first, and a short stress of a large batch would see twice the prompts.
 What is measured begins when all of these have their first token. What is open at the end is cancelled.
 """
 
@@ -26,7 +28,7 @@ from headway.engine.messages import Cancel, StepReport, Submit
 from loadtest.errors import BenchError
 from loadtest.statistics import percentile
 from loadtest.tuning.knobs import Goal, Run
-from loadtest.workloads.requests import Request
+from loadtest.workloads.requests import Request, WorkloadError
 
 if TYPE_CHECKING:
     from headway.engine.engine import Engine
@@ -119,7 +121,8 @@ class Stress:
         self._begun_at = clock()
 
     def run(self, goal: Goal, seconds: float) -> Run:
-        """Raises `BenchError` for a request that the engine cannot run. The engine is idle afterwards."""
+        """Raises `WorkloadError` for a request that the engine refuses, `BenchError` for one that fails. The engine is
+        idle afterwards."""
         num_preemptions = -self._engine.report().scheduler.num_preemptions_total
         try:
             for _ in range(self._num_clients):
@@ -135,11 +138,10 @@ class Stress:
 
     def _endless(self, requests: Sequence[Request]) -> Iterator[Request]:
         rng = random.Random(len(requests))
-        rest = cycle(requests)
-        for _ in range(self._num_clients):
-            request = next(rest)
+        lengths = [request.num_output_tokens for request in requests]
+        for request in rng.choices(requests, lengths, k=self._num_clients):
             yield replace(request, num_output_tokens=max(1, math.ceil(request.num_output_tokens * rng.random())))
-        yield from rest
+        yield from cycle(requests)
 
     def _send(self) -> None:
         request, now = next(self._requests), self._clock()
@@ -159,7 +161,8 @@ class Stress:
             del self._clients[output.key]
             if output.finish_reason is not FinishReason.LENGTH:
                 reason = output.error.message if output.error else output.finish_reason
-                raise BenchError(f"a request of the workload cannot be run: {reason}")
+                failure = WorkloadError if output.finish_reason is FinishReason.REJECTED else BenchError
+                raise failure(f"a request of the workload cannot be run: {reason}")
             self._send()
 
     def _is_warm(self, seconds: float) -> bool:

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from headway.core.errors import HeadwayError
 from headway.core.job import SamplingParams
+from loadtest.errors import BenchInputError
 
 DEFAULT_WORKLOAD = Path(__file__).with_name("workload.json")
 """64 requests of 16 to 256 prompt and 8 to 256 output tokens."""
@@ -24,7 +24,7 @@ DEFAULT_WORKLOAD = Path(__file__).with_name("workload.json")
 DEFAULT_TENANT = "loadtest"
 
 
-class WorkloadError(HeadwayError):
+class WorkloadError(BenchInputError):
     """The file is no workload."""
 
 

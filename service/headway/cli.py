@@ -2,7 +2,7 @@
 
 A command's module is imported when the command is used, so that `headway --help` is there at once and no command
 pays for what only another one needs. Errors that we raise on purpose become one line on stderr and an exit status:
-1 for what failed, 2 for what was asked wrongly, 130 for what was interrupted.
+1 for what failed, 2 for what was asked wrongly (`core.errors.InputError`), 130 for what was interrupted.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import NoReturn
 
 import click
 
-from headway.commands.statuses import FAILED, INTERRUPTED, USAGE
-from headway.core.errors import HeadwayError, JobRejected, SettingError
+from headway.commands.statuses import FAILED, INTERRUPTED, status_of
+from headway.core.errors import HeadwayError
 
 COMMANDS = {
     "demo": "Watch jobs of three tenants go through the whole of Headway, on this machine.",
@@ -74,6 +74,9 @@ def headway() -> None:
 
     Every setting is a flag, an environment variable (--max-num-seqs is HEADWAY_MAX_NUM_SEQS) and a key of the YAML
     file that --config names; the first of them that is given counts. `headway config` lists them.
+
+    The exit status is 0 if all went well, 1 if it did not, 2 if what was asked is wrong (an argument, a setting, a file
+    that they name), and 130 if it was interrupted.
     """
     # Servers configure logs; elsewhere what went wrong is said once, by the error that ends the command.
     logging.getLogger("headway").addHandler(logging.NullHandler())
@@ -88,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         sys.exit(error.exit_code)
     except HeadwayError as error:
         click.echo(f"headway: {error}", err=True)
-        sys.exit(USAGE if isinstance(error, SettingError | JobRejected) else FAILED)
+        sys.exit(status_of(error))
     except (click.Abort, KeyboardInterrupt):
         sys.exit(INTERRUPTED)
     except BrokenPipeError:

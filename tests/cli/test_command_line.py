@@ -96,6 +96,8 @@ def test_the_printed_settings_can_be_fed_back(call, tmp_path):
         (("cancel", "Acme/a1"), ("Acme/a1", "tenant")),
         (("submit", "--file", "/no/such.jsonl"), ("/no/such.jsonl", "No such file")),
         (("submit", "--logit-bias", "word", "x"), ("--logit-bias", "1234=-5")),
+        (("bench", "--scenario", "nowhere"), ("there is no scenario", "nowhere")),
+        (("bench", "compare", "/no/such.json", "/no/such.json"), ("/no/such.json", "No such file")),
         (("no-such-command",), ("no-such-command",)),
         (("sumbit", "x"), ("sumbit", "Did you mean 'submit'?")),
     ],

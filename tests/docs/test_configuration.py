@@ -28,6 +28,15 @@ def test_every_setting_is_in_the_page_with_its_default(configuration, writer):
         assert f"\n| `{setting.name}` | {writer['default'](setting)} | " in configuration.text
 
 
+def test_defaults_stand_without_quotes(writer):
+    assert not [setting.name for setting in list_settings() if writer["default"](setting).strip("`")[:1] in ("'", '"')]
+
+
+def test_a_group_is_read_by_the_commands_that_take_its_flags(configuration):
+    assert "Read by `queue`." in configuration.section("cluster").text
+    assert "Read by `demo`, `up`, `bench` and `queue`." in configuration.section("queue").text
+
+
 def test_every_default_can_be_written_as_the_page_has_it(writer, tmp_path):
     """A file with all of them is the same as no file."""
     file = tmp_path / "headway.yaml"

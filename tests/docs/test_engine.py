@@ -11,6 +11,8 @@ from itertools import pairwise
 
 import pytest
 
+from loadtest import gpu_check
+
 if find_spec("triton") is None:
     pytest.skip("Triton is for Linux only", allow_module_level=True)
 
@@ -65,6 +67,15 @@ def test_a_measurement_fills_its_cell_and_no_other(writer):
     changed = [line for line in after if line not in before]
     assert changed[0].startswith("A GPU")
     assert [re.sub(r"\s+", " ", line).split("|")[3:5] for line in changed[1:]] == [[" ≥ 80.0 % ", " 50.0 % "]]
+
+
+def test_every_part_of_the_table_can_be_asked_for_by_its_name(writer, report, text, monkeypatch):
+    monkeypatch.setattr(gpu_check, "find_obstacle", lambda: "nothing is run here")
+    table = text.partition("<!-- measured -->")[2].partition("<!-- end -->")[0]
+    names = {row.split("|")[1].strip() for row in table.splitlines() if row.startswith("| ")} - {"part"}
+    assert names == set(gpu_check.PART_NAMES)
+    for name in names:
+        assert gpu_check.main(["--only", name]) == gpu_check.NO_GPU
 
 
 def test_the_picture_is_shown_and_drawn(writer, text, tmp_path):

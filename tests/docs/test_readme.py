@@ -63,6 +63,17 @@ def test_every_command_that_the_pages_name_exists(pages):
     assert named <= set(command_line.list_commands(None))
 
 
+def test_every_program_that_the_pages_name_exists(pages, root):
+    named = {name for page in pages for name in re.findall(r"python -m ([a-z_.]+[a-z])", page.text)} - {"headway"}
+    assert len(named) > 10, "the pattern finds the programs"
+    assert {name for name in named if not is_program(root / name.replace(".", "/"))} == set()
+
+
+def is_program(path):
+    """A module, or a package that can be run."""
+    return path.with_suffix(".py").exists() or (path / "__main__.py").exists()
+
+
 def test_every_make_target_exists(pages, root):
     targets = set(re.findall(r"^([a-z-]+):", (root / "Makefile").read_text(), re.MULTILINE))
     named = {name for page in pages for name in re.findall(r"(?:^|`)make ([a-z-]+)", page.text, re.MULTILINE)}

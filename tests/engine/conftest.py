@@ -13,8 +13,9 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 
 from headway.engine import attention, build
 from headway.engine.attention import ATTENTION_NAME
+from headway.engine.cache_folder import cache_folder
 from headway.engine.config import Device, DType, EngineConfig
-from headway.engine.load import LoadedModel, cache_folder, load_model, prepare
+from headway.engine.load import LoadedModel, load_model, prepare
 from headway.engine.native.build import BuildFailedError, find_library
 from headway.engine.native.kernels import NativeKernels, load_native, use_native_kernels
 from headway.engine.paged_reference import paged_attention_reference

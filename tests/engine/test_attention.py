@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from headway.engine.attention import paged_attention
+from headway.engine.cache_folder import cache_folder
 from headway.engine.config import EngineConfig
-from headway.engine.load import cache_folder
 from headway.engine.native.build import BuildFailedError, find_library
 from headway.engine.native.kernels import NativeKernels, load_native
 from headway.engine.paged_reference import paged_attention_reference

@@ -9,9 +9,10 @@ import pytest
 from headway.core.job import JobKey, SamplingParams
 from headway.core.scheduler_config import SchedulerConfig
 from headway.engine.build import assemble
+from headway.engine.cache_folder import cache_folder
 from headway.engine.config import Device, EngineConfig, Quantization
 from headway.engine.engine import Engine
-from headway.engine.load import LoadedModel, cache_folder, load_model
+from headway.engine.load import LoadedModel, load_model
 from headway.engine.messages import Submit
 from headway.engine.native.kernels import use_native_kernels
 from loadtest.workloads.requests import load_workload

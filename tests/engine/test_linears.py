@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from headway.engine.cache_folder import cache_folder
 from headway.engine.config import EngineConfig
 from headway.engine.int8_linear import Int8Linear
 from headway.engine.linears import Rewrite, rewrite_linears
-from headway.engine.load import cache_folder
 from headway.engine.merged_linear import LinearPart
 from headway.engine.native.kernels import use_native_kernels
 from headway.engine.native_linear import NativeLinear

@@ -21,11 +21,12 @@ from transformers import (
 from headway.core.errors import EngineError, SettingError
 from headway.engine import cpu_rewrite, gguf, hub
 from headway.engine.attention import ATTENTION_NAME
+from headway.engine.cache_folder import cache_folder
 from headway.engine.config import AutoOrOff, Device, DType, EngineConfig, Quantization
 from headway.engine.gguf import publish_folder
 from headway.engine.int8_linear import Int8Linear
 from headway.engine.linears import Rewrite, weight_bytes
-from headway.engine.load import LoadedModel, cache_folder, load_model, prepare
+from headway.engine.load import LoadedModel, load_model, prepare
 from headway.engine.measure import LayerShape
 from headway.engine.native.kernels import use_native_kernels
 from headway.engine.native_linear import NativeLinear

@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from headway.engine.cache_folder import cache_folder
 from headway.engine.config import EngineConfig
-from headway.engine.load import cache_folder
 from headway.engine.native_linear import pack_weight
 
 ROWS = torch.randn(16, 576).bfloat16()

@@ -1,6 +1,6 @@
 import pytest
 
-from loadtest.errors import BenchError
+from loadtest.errors import BenchInputError
 from loadtest.peers.catalogue import FORMS, Variant, Weights, parse_opponent
 from loadtest.targets.server import Server
 from loadtest.targets.target import HEADWAYS, Target
@@ -43,7 +43,7 @@ def test_a_server_that_is_there_already_is_named_by_its_address(text, server):
 
 @pytest.mark.parametrize("text", ["openai=", "openai=host:8000", "openai=ftp://host/v1"])
 def test_an_address_that_nobody_can_ask_is_refused(text):
-    with pytest.raises(BenchError, match="http://HOST"):
+    with pytest.raises(BenchInputError, match="http://HOST"):
         parse_opponent(text)
 
 
@@ -51,7 +51,7 @@ def test_an_address_that_nobody_can_ask_is_refused(text):
     "text", ["openai", "sglang", "vllm:8", "llamacpp:q4", "llamacpp:0", "transformers:8", "llamacpp:16:file"]
 )
 def test_what_is_not_known_is_refused_with_what_is(text):
-    with pytest.raises(BenchError) as caught:
+    with pytest.raises(BenchInputError) as caught:
         parse_opponent(text)
     assert repr(text) in str(caught.value)
     assert FORMS in str(caught.value)
@@ -65,7 +65,7 @@ def test_headway_may_be_compared_with_itself_under_other_settings():
 
 @pytest.mark.parametrize("text", ["engine+", "nats+policy", "nats+=sjf", "nats+policy=", "nats+policy=sjf+"])
 def test_a_change_that_names_no_setting_or_no_value_is_refused(text):
-    with pytest.raises(BenchError, match="SETTING=VALUE"):
+    with pytest.raises(BenchInputError, match="SETTING=VALUE"):
         parse_opponent(text)
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from loadtest.child import Child
-from loadtest.errors import BenchError
+from loadtest.errors import BenchError, BenchInputError
 
 ECHO = """
-from headway.core.errors import EngineError
+from headway.core.errors import EngineError, SettingError
 from loadtest.child import asked
 
 def main():
@@ -25,6 +25,7 @@ def main():
                 case "stage": questions.stage("busy"); questions.answer("done")
                 case "note": questions.note({"half": 0.5}); questions.answer("done")
                 case "fail": raise EngineError("it is broken")
+                case "refuse": raise SettingError("model", "nowhere", "name another")
                 case "crash": raise SystemExit(7)
                 case question: questions.answer(question)
 """
@@ -61,6 +62,11 @@ def test_notes_are_taken_while_an_answer_is_worked_on(echo):
 def test_its_errors_are_ours(echo):
     with pytest.raises(BenchError, match="it is broken"):
         echo.ask("fail")
+
+
+def test_what_it_was_asked_wrongly_is_still_told_from_what_failed(echo):
+    with pytest.raises(BenchInputError, match="name another"):
+        echo.ask("refuse")
 
 
 def test_its_death_is_told_to_who_asks_and_to_who_only_looks(echo):

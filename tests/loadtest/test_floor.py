@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from loadtest.floor import Floor
+from headway.engine.config import EngineConfig
+from loadtest.errors import BenchInputError
+from loadtest.floor import Floor, measure_floor
 
 FLOOR = Floor(
     read_bytes_per_s=1e9, matrix_flops_per_s=1e9, num_weights=1_000_000, weight_bytes=2_000_000, kv_bytes_per_token=100
@@ -16,3 +20,8 @@ def test_one_sequence_waits_for_the_weights_and_its_own_context():
 
 def test_many_sequences_wait_for_the_products():
     assert FLOOR.decode_step_seconds(100, context_tokens=0) == pytest.approx(0.2)
+
+
+def test_a_model_that_is_not_there_is_a_wrong_request_and_no_failure(tmp_path: Path):
+    with pytest.raises(BenchInputError, match="nowhere"):
+        measure_floor(EngineConfig(model=str(tmp_path / "nowhere")))

@@ -9,8 +9,9 @@ import torch
 
 from headway.core.scheduler_config import SchedulerConfig
 from headway.engine.build import build_engine
+from headway.engine.cache_folder import cache_folder
 from headway.engine.config import Device, DType, EngineConfig
-from headway.engine.load import LoadedModel, cache_folder, load_model
+from headway.engine.load import LoadedModel, load_model
 from headway.engine.native.kernels import use_native_kernels
 from loadtest import quality, quantization
 from loadtest.quality import Passage, Quality, greedy_answers, measure_quality, predictions, windows

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from headway.core.job import FinishReason
-from loadtest.errors import BenchError
+from loadtest.errors import BenchInputError
 from loadtest.recording import Recording, StepLog, Timeline
 from loadtest.slo import Slo, goodput, parse_slo
 
@@ -62,5 +62,5 @@ def test_promises_are_written_as_names_and_seconds():
 
 @pytest.mark.parametrize("text", ["", "ttft", "ttft=fast", "latency=3", "ttft=0", "tpot=-1", "tpot=nan"])
 def test_what_is_no_promise_is_refused(text):
-    with pytest.raises(BenchError):
+    with pytest.raises(BenchInputError):
         parse_slo(text)

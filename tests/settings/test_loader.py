@@ -15,6 +15,11 @@ class Mode(StrEnum):
     SAFE = "safe"
 
 
+class Music(StrEnum):
+    AUTO = "auto"
+    OFF = "off"
+
+
 @dataclass(frozen=True, slots=True)
 class Kitchen:
     num_cooks: int = 2
@@ -25,6 +30,7 @@ class Kitchen:
     dish: str = "soup"
     limit: int | None = 5
     kitchen_port: int = 80
+    music: Music = Music.AUTO
 
     def __post_init__(self) -> None:
         if self.num_cooks < 1:
@@ -185,6 +191,13 @@ def test_a_wrong_type_in_the_file_names_the_file(write):
 
 def test_yes_is_no_number(write):
     assert "yes or no" in failure(config_file=write("kitchen: {num_cooks: yes}")).fix
+
+
+def test_off_is_a_word_where_it_is_a_choice(write):
+    assert load(config_file=write("kitchen: {music: off}")).groups["kitchen"].music is Music.OFF
+    assert load(config_file=write("kitchen: {music: 'off'}")).groups["kitchen"].music is Music.OFF
+    assert "yes or no" in failure(config_file=write("kitchen: {music: on}")).fix
+    assert "yes or no" in failure(config_file=write("kitchen: {mode: off}")).fix
 
 
 def test_a_wrong_choice_lists_the_right_ones():

@@ -1,8 +1,9 @@
 """Every error that Headway raises on purpose, as one tree.
 
     HeadwayError
-    ├── JobRejected        a job that can never run as it was sent: code, field, message
-    ├── SettingError       a setting that cannot hold: setting, value, fix
+    ├── InputError         what somebody wrote cannot hold, whatever else is there
+    │   ├── JobRejected    a job that can never run as it was sent: code, field, message
+    │   └── SettingError   a setting that cannot hold: setting, value, fix
     ├── BrokerError        NATS refused or is not what it should be (broker/errors.py refines it)
     ├── LeaseError         the lease stream was refused or lost
     ├── ClusterError       the Kubernetes API, or what is served to it (cluster/errors.py refines it)
@@ -36,7 +37,16 @@ class HeadwayError(Exception):
     """The root: catching it catches everything that Headway raises on purpose."""
 
 
-class JobRejected(HeadwayError):
+class InputError(HeadwayError):
+    """What somebody wrote cannot hold: an argument, a setting, a job, or a file that one of them names.
+
+    It fails again until it is written in another way, so the command line ends with another status (2) than for what
+    was asked rightly and did not come about (1). What depends on others, such as a broker that is away or refuses, is
+    none.
+    """
+
+
+class JobRejected(InputError):
     """A job that can never run as it was sent."""
 
     def __init__(self, code: RejectCode, field: str | None, message: str) -> None:
@@ -51,7 +61,7 @@ def plain(value: object) -> object:
     return value.value if isinstance(value, Enum) else value
 
 
-class SettingError(HeadwayError):
+class SettingError(InputError):
     """A setting that cannot hold, with the way out."""
 
     def __init__(self, setting: str, value: object, fix: str) -> None:

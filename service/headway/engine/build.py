@@ -11,6 +11,7 @@ from headway.core.pages import PagePool
 from headway.core.scheduler import Scheduler
 from headway.core.scheduler_config import SchedulerConfig
 from headway.engine.allocation import allocate_pages
+from headway.engine.cache_folder import cache_folder
 from headway.engine.config import AutoOrOff, EngineConfig
 from headway.engine.deferred_rotary import defer_rotary
 from headway.engine.engine import Engine
@@ -18,7 +19,7 @@ from headway.engine.forward import Forward
 from headway.engine.forward_choice import choose_forward, ways_for
 from headway.engine.input_buffers import StepLimits, inputs_for
 from headway.engine.kv_cache import KvCache
-from headway.engine.load import LoadedModel, Progress, cache_folder, load_model
+from headway.engine.load import LoadedModel, Progress, load_model
 from headway.engine.messages import Ready
 from headway.engine.native.kernels import use_native_kernels
 from headway.engine.parallel.forward import FollowingForward, LeadingForward

@@ -28,6 +28,7 @@ from torch._dynamo import mark_dynamic
 from torch._dynamo.decorators import mark_unbacked
 from torch.nn.functional import pad
 
+from headway.engine.cache_folder import COMPILER_FOLDER
 from headway.engine.forward import DeviceInputs, EagerForward, Forward, run_model
 from headway.engine.kv_cache import KvCache
 from headway.engine.load import LoadedModel
@@ -69,7 +70,7 @@ class CompiledForward:
 def compile_forward(loaded: LoadedModel, cache: KvCache, folder: Path, backend: str = "inductor") -> Forward:
     """Compiled with its results in ``folder``, where the next start finds them. A model that cannot be compiled runs op
     by op, with one warning."""
-    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(folder))
+    os.environ.setdefault(COMPILER_FOLDER, str(folder))
     # In this process. Helpers would have to import torch, 300 MB each, and stay: a model has a dozen different kernels.
     inductor_config.compile_threads = 1
     forward = CompiledForward(loaded, cache, backend)

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from headway.engine.attention import OP
+from headway.engine.cache_folder import compiler_folder
 from headway.engine.captured.cuda_graphs import GraphRecorder
 from headway.engine.captured.forward import CapturedForward
 from headway.engine.captured.ladder import Ladder
@@ -16,7 +17,7 @@ from headway.engine.captured.recording import Recorder
 from headway.engine.config import AutoOrOff, EngineConfig
 from headway.engine.forward import EagerForward, Forward
 from headway.engine.kv_cache import KvCache
-from headway.engine.load import LoadedModel, Progress, cache_folder
+from headway.engine.load import LoadedModel, Progress
 from headway.engine.page_memory import CAPTURED_SHARE
 
 
@@ -42,7 +43,7 @@ def ways_for(device: torch.device, config: EngineConfig) -> Ways:
     captures = config.captured_steps is AutoOrOff.AUTO and has_gpu_kernel()
     return Ways(
         compiler="inductor" if config.compiled_steps is AutoOrOff.AUTO else None,
-        compiler_folder=cache_folder(config) / "inductor",
+        compiler_folder=compiler_folder(config),
         make_recorder=(lambda: GraphRecorder(device)) if captures else None,
         captured_bytes=int(torch.cuda.get_device_properties(device).total_memory * CAPTURED_SHARE),
     )

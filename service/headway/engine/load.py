@@ -7,7 +7,6 @@ With ``tensor_parallel_size`` each process reads from the safetensors files what
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,6 +28,7 @@ from transformers.utils.logging import disable_progress_bar
 from headway.core.errors import SettingError
 from headway.engine.attention import ATTENTION_NAME
 from headway.engine.builtin_models import BUILTIN_MODELS, builtin_gguf, did_you_mean
+from headway.engine.cache_folder import cache_folder
 from headway.engine.config import DType, EngineConfig
 from headway.engine.cpu_rewrite import rewrite_for_cpu
 from headway.engine.device import choose_device
@@ -144,12 +144,6 @@ def model_source(config: EngineConfig, progress: Progress) -> str:
         raise SettingError("model", config.model, f"there is no such folder; {A_MODEL_IS}")
     announce_download(config.model, _hub_folder(config), progress)
     return config.model
-
-
-def cache_folder(config: EngineConfig) -> Path:
-    if config.cache_folder is not None:
-        return Path(config.cache_folder).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headway"
 
 
 def _hub_folder(config: EngineConfig) -> str | None:

@@ -17,6 +17,7 @@ from contextlib import ExitStack, suppress
 
 from headway.core.errors import EngineError, HeadwayError, SettingError
 from headway.core.scheduler_config import SchedulerConfig
+from headway.engine.cache_folder import compiler_environment
 from headway.engine.child import how_it_ended
 from headway.engine.config import Device, EngineConfig
 from headway.engine.frames import Start, decode_event, encode_frame, receive_frame
@@ -165,10 +166,12 @@ def child_environment(config: EngineConfig) -> dict[str, str]:
 
     OpenMP's threads spin between parallel regions by default until the next one comes: that takes the cores from the
     I/O process and from whatever else is on the machine, and a step then waits for them. Progress bars of libraries
-    would be drawn through whatever the parent shows; `Loading` says what the start is busy with.
+    would be drawn through whatever the parent shows; `Loading` says what the start is busy with. And the compiler's
+    folder is to be ours.
     """
     variables = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": SPIN_COUNT, "TOKENIZERS_PARALLELISM": "false"}
     variables["TQDM_DISABLE"] = "1"
+    variables |= compiler_environment(config)
     if config.tensor_parallel_size > 1 and config.device == Device.CPU:
         variables["CUDA_VISIBLE_DEVICES"] = ""  # transformers divides a model over the GPUs that it sees
     if config.num_threads is not None:

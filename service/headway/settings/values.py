@@ -4,6 +4,7 @@
     sizes in bytes         ``2GiB``, ``512 MiB``, ``1.5GB``; a plain number is bytes
     mappings               ``{"acme": 2}`` or ``acme=2,zeta=1``
     lists                  ``["a", "b"]`` or ``a,b``
+    the word off           without quotes in YAML too, which reads it as no
 
 The short forms are for flags and variables; a YAML file has mappings and lists of its own.
 """
@@ -26,7 +27,7 @@ LISTS = (list, tuple, set, frozenset)
 def read_value(setting: SettingField, value: Any) -> Any:
     """What ``value`` means for this setting. Raises ``ValueError`` with the way out."""
     if isinstance(value, bool) and bool not in setting.alternatives:
-        raise ValueError("is a yes or no; put text in quotes")
+        return _read_word(setting, value)
     if not isinstance(value, str):
         return value
     text = value.strip()
@@ -35,6 +36,14 @@ def read_value(setting: SettingField, value: Any) -> Any:
     if setting.is_size and SIZE.fullmatch(text):
         return parse_size(text)
     return _read_collection(setting, text) if _collection_of(setting) else value
+
+
+def _read_word(setting: SettingField, value: bool) -> str:
+    """YAML 1.1 takes the words on and off for yes and no; where they are the setting's choices, they were meant."""
+    word = "on" if value else "off"
+    if word not in (setting.choices or ()):
+        raise ValueError("is a yes or no; put text in quotes")
+    return word
 
 
 def parse_size(text: str) -> int:

@@ -8,7 +8,7 @@ from itertools import combinations
 
 import pytest
 
-from loadtest.errors import BenchError
+from loadtest.errors import BenchInputError
 from loadtest.results.changes import Change, Comparison, Verdict, compare_documents
 from loadtest.results.documents import decode_document
 from tests.loadtest.reports import Report, peer, report, run, summary
@@ -126,7 +126,7 @@ def test_a_figure_that_is_gone_fails_and_a_new_one_does_not(compared):
 
 
 def test_a_figure_that_neither_file_has_cannot_be_chosen(compared):
-    with pytest.raises(BenchError, match=r"neither file has ttft_seconds\.p95; they have: output_tokens_per_s, "):
+    with pytest.raises(BenchInputError, match=r"neither file has ttft_seconds\.p95; they have: output_tokens_per_s, "):
         failed(compared(report(), report()), 1.1, "ttft_seconds.p95")
 
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from loadtest.errors import BenchError
+from loadtest.errors import BenchInputError
 from loadtest.results.documents import median_of, read_document
 from tests.loadtest.reports import peer, report, request, run, timeline, write
 
@@ -52,14 +52,14 @@ def test_keys_that_older_files_do_not_have_are_empty(tmp_path):
 def test_a_bad_file_is_named_with_the_key(text, complaint, tmp_path):
     path = tmp_path / "bad.json"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    with pytest.raises(BenchError) as caught:
+    with pytest.raises(BenchInputError) as caught:
         read_document(path)
     assert str(path) in str(caught.value)
     assert complaint in str(caught.value)
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path):
-    with pytest.raises(BenchError, match=r"nowhere\.json: No such file"):
+    with pytest.raises(BenchInputError, match=r"nowhere\.json: No such file"):
         read_document(tmp_path / "nowhere.json")
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.errors import BenchError
+from loadtest.errors import BenchError, BenchInputError
 from loadtest.results.files import check_writable, write_report
 
 
@@ -22,7 +22,7 @@ def test_what_can_be_written_is_not_touched_by_the_question(tmp_path):
 
 @pytest.mark.parametrize("name", ["nowhere/out.json", "."])
 def test_what_cannot_be_written_is_named_beforehand(name, tmp_path):
-    with pytest.raises(BenchError, match=r"cannot write to .*; name another file"):
+    with pytest.raises(BenchInputError, match=r"cannot write to .*; name another file"):
         check_writable(tmp_path / name)
 
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from loadtest.errors import BenchError
+from loadtest.errors import BenchInputError
 from loadtest.results.changes import Change, Comparison, Verdict
 from loadtest.results.compare_files import compare_files
 from tests.loadtest.reports import MACHINE, queue_report, write
@@ -69,5 +69,5 @@ def test_other_options_and_machines_are_named_but_not_the_names_of_files(compare
     ],
 )
 def test_a_bad_file_is_named_with_the_key(change, key, compared):
-    with pytest.raises(BenchError, match=rf"after\.json is no report .*{key}"):
+    with pytest.raises(BenchInputError, match=rf"after\.json is no report .*{key}"):
         compared(queue_report(), json.loads(json.dumps(queue_report(**change))))

@@ -12,10 +12,9 @@ from headway.engine.build import build_engine, reschedule
 from headway.engine.config import EngineConfig
 from headway.engine.engine import Engine
 from headway.engine.messages import StepReport
-from loadtest.errors import BenchError
 from loadtest.tuning.knobs import Goal, Knobs, Run
 from loadtest.tuning.stress import MOST_TIMES, MOST_WARM_UP_TIMES, Stress, stress
-from loadtest.workloads.requests import Request
+from loadtest.workloads.requests import Request, WorkloadError
 
 REQUESTS = tuple(Request(tuple(range(10, 10 + n)), num_output_tokens=n, gap=1.0) for n in (4, 12, 20, 28))
 GOAL = Goal(tpot_seconds=1.0)
@@ -77,6 +76,15 @@ def test_the_batch_is_mixed_from_the_start(engine):
     assert max(first) - min(first) > 10
 
 
+def test_as_many_requests_end_at_first_as_in_the_long_run(engine):
+    """One in so many tokens as a request has on average: those that a full batch holds are mostly long ones."""
+    short, long = Request((5, 6, 7), num_output_tokens=4, gap=1.0), Request((5, 6, 7), num_output_tokens=60, gap=1.0)
+    _, timed = run(engine, num_clients=16, seconds=30.0, requests=(short, long) * 8)
+    expected = 16 / ((4 + 60) / 2)
+    assert sum(step <= 20 for step in timed.ended_in) / 20 == pytest.approx(expected, rel=0.3)
+    assert len(timed.ended_in) / timed.num_steps == pytest.approx(expected, rel=0.1)
+
+
 def test_first_tokens_are_those_of_requests_that_came_into_a_full_batch(engine):
     """The first ones' prompts come all at once, which makes each take twice as long."""
     long = tuple(Request(tuple(3 + i % 50 for i in range(90)), num_output_tokens=60, gap=1.0) for _ in range(4))
@@ -85,8 +93,9 @@ def test_first_tokens_are_those_of_requests_that_came_into_a_full_batch(engine):
 
 
 def test_what_comes_before_the_window_counts_for_nothing_and_who_still_waits_for_as_long_as_he_does(engine):
-    """One of two clients finds no slot, so that the warm-up ends by its time: five times a run's."""
-    long = tuple(Request((5, 6, 7), num_output_tokens=200, gap=1.0) for _ in range(2))
+    """One of two clients finds no slot, so that the warm-up ends by its time: five times a run's. The other one's
+    request, of which a part is drawn, is long enough for all of it."""
+    long = tuple(Request((5, 6, 7), num_output_tokens=200, gap=1.0) for _ in range(5))
     timed = TimedEngine(engine)
     reschedule(engine, Knobs(1, 64, 16).apply(SCHEDULER))
     measured = Stress(timed, 2, long, timed.clock).run(GOAL, 1.0)
@@ -143,7 +152,7 @@ def test_pages_that_are_too_few_show_as_preemptions(engine):
 
 
 def test_a_request_that_no_engine_can_run_is_an_error_and_no_endless_loop(engine):
-    with pytest.raises(BenchError, match="cannot be run"):
+    with pytest.raises(WorkloadError, match="cannot be run"):
         run(engine, requests=(Request(tuple(range(10)), num_output_tokens=100_000, gap=1.0),))
     assert not engine.has_work
 
