@@ -32,7 +32,7 @@ class TelemetryConfig:
     takes a free one, which the log names."""
     otlp_endpoint: str | None = None
     """Address of an OpenTelemetry collector (OTLP over gRPC, like http://127.0.0.1:4317) that gets traces and metrics
-    too. Default: none."""
+    too."""
     otlp_interval_seconds: float = 15.0
     """Seconds between two exports of metrics to otlp_endpoint."""
     max_tenant_labels: int = 100
