@@ -67,7 +67,7 @@ def workloads() -> dict[str, Sequence[Request]]:
         "default": load_workload(),
         "long prompts, short answers": Lengths(384, 640, 8, 24).requests(),
         "short prompts, long answers": Lengths(8, 24, 192, 320).requests(),
-        "chat with some documents": Lengths(16, 64, 32, 96).requests(share_of_long=0.1, long_prompt=1024),
+        "chat with some documents": Lengths(16, 64, 32, 96).requests(share_of_long=0.2, long_prompt=1024),
     }
 
 
