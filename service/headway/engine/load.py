@@ -189,7 +189,9 @@ def _eos_token_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | 
     stated = model.generation_config.eos_token_id if model.generation_config is not None else None
     if stated is None and tokenizer is not None:
         stated = tokenizer.eos_token_id
-    return frozenset(stated if isinstance(stated, list) else [stated] if stated is not None else [])
+    ids = stated if isinstance(stated, list) else [stated] if stated is not None else []
+    # One that the model cannot say has no logit to be masked below min_tokens either.
+    return frozenset(token for token in ids if 0 <= token < model.config.get_text_config().vocab_size)
 
 
 def _max_model_len(model: PreTrainedModel, config: EngineConfig, progress: Progress) -> int:
