@@ -16,7 +16,8 @@ import triton.language as tl
 def largest_with_enough(
     row, enough, least, vocab_size, COUNTS: tl.constexpr, NUM_DIGITS: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """The largest number v such that the weights ≥ v of those ≥ ``least`` add up to ``enough``, or COUNTS are as many."""
+    """The largest number v such that of the weights ≥ ``least`` those ≥ v add up to ``enough``; with COUNTS, that they
+    are as many."""
     found = tl.full([], 0, tl.int64)
     for digit in range(NUM_DIGITS):
         unit = tl.full([], 1, tl.int64) << (2 * (NUM_DIGITS - 1 - digit))
