@@ -34,6 +34,7 @@ from headway.engine.cpu_rewrite import rewrite_for_cpu
 from headway.engine.device import choose_device
 from headway.engine.device_memory import bytes_taken_by_others
 from headway.engine.gguf import converted_folder
+from headway.engine.gpu_rewrite import rewrite_for_gpu
 from headway.engine.hub import announce_download
 from headway.engine.measure import LayerShape, check_pattern, measure_layers
 from headway.engine.parallel.divisible import check_divisible
@@ -119,6 +120,7 @@ def prepare(
     layers = measure_layers(model, config)
     if config.tensor_parallel_size == 1:  # transformers has changed the forwards of a divided model's linear layers
         rewrite_for_cpu(model, config, cache_folder(config), progress)
+        rewrite_for_gpu(model, config, progress)
     return LoadedModel(
         model=model,
         tokenizer=tokenizer,
