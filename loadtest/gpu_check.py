@@ -19,6 +19,7 @@ import json
 import logging
 import sys
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -99,6 +100,8 @@ class _Warnings(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self._say(f"warning: {record.getMessage()}")
+        if record.exc_info is not None:
+            traceback.print_exception(record.exc_info[1])
 
 
 def find_obstacle() -> str | None:

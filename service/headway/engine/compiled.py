@@ -80,8 +80,9 @@ def compile_forward(loaded: LoadedModel, cache: KvCache, folder: Path, backend: 
     try:
         forward.compile()
     except Exception as exc:
-        reason = str(exc).strip().splitlines()[:1]
-        logger.warning("the model runs op by op, since it cannot be compiled: %s: %s", type(exc).__name__, *reason)
+        reason = next(iter(str(exc).strip().splitlines()), "no reason given")
+        found = "the model runs op by op, since it cannot be compiled: %s: %s"
+        logger.warning(found, type(exc).__name__, reason, exc_info=True)
         return EagerForward(loaded, cache)
     return forward
 

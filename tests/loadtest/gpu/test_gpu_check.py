@@ -108,10 +108,13 @@ def test_an_old_gpu_is_an_obstacle(monkeypatch):
     assert "7.0" in find_obstacle()
 
 
-def test_the_file_says_how_the_engine_was_started_and_what_it_warned_of(any_gpu, monkeypatch, tmp_path):
+def test_the_file_says_how_the_engine_was_started_and_what_it_warned_of(any_gpu, monkeypatch, tmp_path, capsys):
     def start(bench):
         bench._say("captured 3 of 3 decodes")
-        logging.getLogger("headway.engine").warning("the model runs %s", "op by op")
+        try:
+            raise TypeError("deep in the compiler")
+        except TypeError:
+            logging.getLogger("headway.engine").warning("the model runs %s", "op by op", exc_info=True)
         yield Finding("thing", {"error": 0.0})
 
     put_part(monkeypatch, "steps", [])
@@ -119,3 +122,4 @@ def test_the_file_says_how_the_engine_was_started_and_what_it_warned_of(any_gpu,
     assert main(["--only", "steps", "--json", str(tmp_path / "check.json")]) == 0
     machine = json.loads((tmp_path / "check.json").read_text())["machine"]
     assert machine["engine"] == ["captured 3 of 3 decodes", "warning: the model runs op by op"]
+    assert 'raise TypeError("deep in the compiler")' in capsys.readouterr().err
