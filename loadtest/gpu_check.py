@@ -36,6 +36,7 @@ DEFAULT_MINUTES = 5.8
 """All of it is meant to fit into six, with what starting takes."""
 
 
+STDERR = 2
 HANG_SECONDS = 30.0
 """Beyond its time, after which the process ends itself."""
 
@@ -49,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return NO_GPU
     device = torch.device("cuda", torch.cuda.current_device())
     # A kernel that never ends cannot be broken off from here: then at least where, and what was found until then.
-    faulthandler.dump_traceback_later(deadline.left + HANG_SECONDS, exit=True, file=sys.__stderr__)
+    faulthandler.dump_traceback_later(deadline.left + HANG_SECONDS, exit=True, file=STDERR)
     try:
         return check(device, options, deadline)
     finally:
