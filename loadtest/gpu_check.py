@@ -34,8 +34,6 @@ PART_NAMES = ("correctness", "bandwidth", "start", "steps", "prefill", "peer", "
 """Of `loadtest.gpu.parts`, in order."""
 DEFAULT_MINUTES = 5.8
 """All of it is meant to fit into six, with what starting takes."""
-
-
 STDERR = 2
 HANG_SECONDS = 30.0
 """Beyond its time, after which the process ends itself."""
