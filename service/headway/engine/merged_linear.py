@@ -11,15 +11,12 @@ A part that is called with another tensor computes the whole again for that one,
 "The same" means the same tensor object: comparing values would cost more than it saves. A model that changed the tensor
 in place between the calls would get stale columns, so only layers that were seen to get one unchanged tensor are
 merged (`headway.engine.observed_linears`).
-
-Between two forwards nothing is kept, not even a list of another length: so torch.compile, which sees what a layer
-remembers, finds in every step what it found in the first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
@@ -29,10 +26,10 @@ from torch import Tensor, nn
 class _Computed:
     """What one call left for the other parts."""
 
-    columns: list[Tensor | None]
-    """By part; None once taken."""
     input: Tensor | None = None
     """Kept, so that no other tensor can be taken for it."""
+    columns: list[Tensor | None] = field(default_factory=list)
+    """By part; None once taken."""
 
     def has(self, index: int, input: Tensor) -> bool:
         return self.input is input and self.columns[index] is not None
@@ -54,7 +51,7 @@ class MergedLinear(nn.Module):
         super().__init__()
         self.linear = linear
         self._sizes = list(sizes)
-        self._computed = _Computed([None] * len(self._sizes))
+        self._computed = _Computed()
 
     def part(self, index: int, input: Tensor) -> Tensor:
         computed = self._computed
