@@ -142,7 +142,8 @@ def _summed_up(checks: Sequence[Mapping[str, Any]]) -> str:
     num_passed = sum(check["verdict"] == Verdict.PASSED for check in checks)
     was_run = any(check["verdict"] != Verdict.NOT_RUN for check in checks)
     found = f"{num_passed} passed" if was_run else ""
-    what = f"{len(checks)} checks: the op against float64, writing pages, a captured decode, an engine's tokens"
+    kinds = "the op against float64, writing pages, a captured decode, a nucleus, an engine's tokens"
+    what = f"{len(checks)} checks: {kinds}"
     return f"| {SUMMED_UP} | {what} | within rounding | {found} | |"
 
 

@@ -3,9 +3,10 @@
     python -m loadtest.gpu_check                                  some minutes, the first time mostly compiling
     python -m loadtest.gpu_check --only steps gap --json gpu.json
 
-What does not fit into --minutes is reported as not run. Exit status: 0 everything was run and met its aim, 1 something
-failed, missed its aim or was not run, 2 wrong arguments, 3 there is no GPU that could be checked. Nothing is
-downloaded, no weights are read or written: all numbers are drawn here. The machine must be otherwise idle.
+What does not fit into --minutes is reported as not run; no part takes the time that the ones after it need at least.
+Exit status: 0 everything was run and met its aim, 1 something failed, missed its aim, was not run or hung, 2 wrong
+arguments, 3 there is no GPU that could be checked. Nothing is downloaded, no weights are read or written: all numbers
+are drawn here. The machine must be otherwise idle.
 """
 
 # What needs Triton is imported where it is used: a machine without a GPU may lack it, and is to be told about the GPU.
@@ -13,10 +14,12 @@ downloaded, no weights are read or written: all numbers are drawn here. The mach
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import json
 import logging
 import sys
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,10 +30,13 @@ from headway.engine.triton_kernels.kernels import MIN_CAPABILITY, use_triton_ker
 from loadtest.gpu.deadline import Deadline
 
 NO_GPU = 3
-PART_NAMES = ("correctness", "bandwidth", "steps", "prefill", "peer", "gap", "rivals")
+PART_NAMES = ("correctness", "bandwidth", "start", "steps", "prefill", "peer", "gap", "waits", "rivals")
 """Of `loadtest.gpu.parts`, in order."""
 DEFAULT_MINUTES = 5.8
 """All of it is meant to fit into six, with what starting takes."""
+STDERR = 2
+HANG_SECONDS = 30.0
+"""Beyond its time, after which the process ends itself."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -41,7 +47,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"nothing was checked: {obstacle}", file=sys.stderr)
         return NO_GPU
     device = torch.device("cuda", torch.cuda.current_device())
-    return check(device, options, deadline)
+    # A kernel that never ends cannot be broken off from here: then at least where, and what was found until then.
+    faulthandler.dump_traceback_later(deadline.left + HANG_SECONDS, exit=True, file=STDERR)
+    try:
+        return check(device, options, deadline)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 def check(device: torch.device, options: argparse.Namespace, deadline: Deadline) -> int:
@@ -73,7 +84,7 @@ def check(device: torch.device, options: argparse.Namespace, deadline: Deadline)
 
     save(0)
     for number, part in enumerate(parts, 1):
-        checks += run_parts(bench, [part], lambda check: print(line(check), flush=True))
+        checks += run_parts(bench, [part], lambda check: print(line(check), flush=True), parts[number:])
         save(number)
     print(summary(checks))
     return 0 if to_json(machine, checks)["passed"] else 1
@@ -88,6 +99,8 @@ class _Warnings(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self._say(f"warning: {record.getMessage()}")
+        if record.exc_info is not None:
+            traceback.print_exception(record.exc_info[1])
 
 
 def find_obstacle() -> str | None:

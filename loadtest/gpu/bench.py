@@ -6,6 +6,7 @@ The engine is the one that users get (`headway.engine.build`), driven by its `st
 from __future__ import annotations
 
 import gc
+import time
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -110,6 +111,15 @@ class BenchSettings:
     """Of the engine; None: what suits the device."""
 
 
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Of an engine's start."""
+
+    name: str
+    began_at: float
+    """In seconds of CLOCK_MONOTONIC."""
+
+
 class Bench:
     """See the module. ``say`` is told what the engine says of its start."""
 
@@ -119,7 +129,9 @@ class Bench:
         self.device = settings.device
         self.sizes = settings.sizes
         self.num_repeats = settings.num_repeats
-        self._say = say
+        self.stages: list[Stage] = []
+        """Of the engines that were built."""
+        self._tell = say
 
     @cached_property
     def rates(self) -> Rates:
@@ -154,6 +166,10 @@ class Bench:
         engine = assemble(loaded, config, scheduling, self._say, max_steps_in_flight=self.settings.max_steps_in_flight)
         engine.rehearse()
         return engine
+
+    def _say(self, stage: str) -> None:
+        self.stages.append(Stage(stage, time.monotonic()))
+        self._tell(stage)
 
     def release(self) -> None:
         """What a part has left behind, on the device too."""

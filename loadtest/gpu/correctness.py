@@ -1,5 +1,5 @@
 """That what runs on the device computes what it should: the op case by case against float64, the kernels that write
-pages, a captured decode, and the tokens of a whole engine.
+pages, a captured decode, the search for a nucleus, and the tokens of a whole engine.
 
 Nearly all of the time goes into compiling, so the tasks are divided among processes; and an illegal access, after which
 a process can use its GPU no more, spoils none but the tasks that its process had left. The engine has a process of its
@@ -12,12 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from functools import partial
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 
 import torch
 
 from headway.engine.triton_kernels.kernels import use_triton_kernels
-from loadtest.gpu import pages, tokens
+from loadtest.gpu import nucleus, pages, tokens
 from loadtest.gpu.bench import Bench
 from loadtest.gpu.cases import AttentionCase, attention_cases, attention_error
 from loadtest.gpu.checks import AbsentError, Finding, Item, Part, Task, Verdict, one_line
@@ -29,7 +29,7 @@ def tasks(bench: Bench) -> list[Task]:
         Task(Item(case.name, ("error",), Aim(case.tolerance, is_least=False)), partial(case_error, case, bench.device))
         for case in attention_cases()
     ]
-    return [tokens.task(bench), *pages.tasks(bench.device), *cases]
+    return [tokens.task(bench), *pages.tasks(bench.device), nucleus.task(bench.device), *cases]
 
 
 def items(bench: Bench) -> Sequence[Item]:
@@ -90,17 +90,21 @@ def _finding(task: Task, answer: Future[Mapping[str, float]]) -> Finding:
 
 @contextmanager
 def _processes(number: int) -> Iterator[list[ProcessPoolExecutor]]:
-    """Each with its own line of tasks: if one ends, only what waits for it is lost. Nobody waits for them if this is
-    broken off."""
+    """Each with its own line of tasks: if one ends, only what waits for it is lost. If this is broken off, they are
+    killed: what they still computed would be in the times of what is measured next."""
     # A child of fork cannot use CUDA.
     pools = [ProcessPoolExecutor(1, mp_context=get_context("spawn")) for _ in range(number)]
-    is_done = False
+    others = active_children()
     try:
         yield pools
-        is_done = True
+    except BaseException:
+        for process in active_children():
+            if process not in others:
+                process.kill()
+        raise
     finally:
         for pool in pools:
-            pool.shutdown(wait=is_done, cancel_futures=True)
+            pool.shutdown(cancel_futures=True)
 
 
 PART = Part("correctness", items, measure, min_seconds=30.0)

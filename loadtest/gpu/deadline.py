@@ -34,6 +34,15 @@ class Deadline:
             raise OutOfTimeError
 
     @contextmanager
+    def reserved(self, seconds: float) -> Iterator[None]:
+        """In the block there is so much less: it is for what comes after it."""
+        self._ends_at -= seconds
+        try:
+            yield
+        finally:
+            self._ends_at += seconds
+
+    @contextmanager
     def enforced(self) -> Iterator[None]:
         """Raises `OutOfTimeError` in the block when the time is over, wherever it is, once that returns to Python. In
         the main thread only."""

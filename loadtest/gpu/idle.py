@@ -156,4 +156,4 @@ def _name(size: int) -> str:
     return f"device idle between steps of {size}"
 
 
-PART = Part("gap", items, measure, min_seconds=20.0)
+PART = Part("gap", items, measure, min_seconds=15.0)

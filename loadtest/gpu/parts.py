@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loadtest.gpu import bandwidth, correctness, idle, peer, prefill, rivals, steps
+from loadtest.gpu import bandwidth, correctness, idle, peer, prefill, rivals, start, steps, waits
 from loadtest.gpu.checks import Part
 
 PARTS: dict[str, Part] = {
@@ -10,10 +10,12 @@ PARTS: dict[str, Part] = {
     for part in (
         correctness.PART,
         bandwidth.PART,
+        start.PART,
         steps.PART,
         prefill.PART,
         peer.PART,
         idle.PART,
+        waits.PART,
         rivals.PART,
     )
 }

@@ -29,6 +29,8 @@ def shown(name: str, value: float | None) -> str:
     """A figure with its unit."""
     if value is None or math.isnan(value):
         return "–"
+    if name.endswith("_seconds") and value >= 1:
+        return f"{value:.1f} s"
     _, factor, pattern = next(unit for unit in UNITS if name.endswith(unit[0]))
     return pattern.format(value * factor)
 

@@ -1,4 +1,5 @@
-"""Runs parts one after the other. What breaks off one of them fails its items, and the others go on."""
+"""Runs parts one after the other. What breaks off one of them fails its items, and the others go on; so does one that
+takes too long, since the least that those after it need is kept for them."""
 
 from __future__ import annotations
 
@@ -9,16 +10,27 @@ from loadtest.gpu.checks import Check, Finding, Item, Part, Verdict, one_line
 from loadtest.gpu.deadline import OutOfTimeError
 
 NO_TIME = "there was no time left"
+LEAVING_SECONDS = 2.0
+"""For a part that is broken off to give back what it holds."""
 
 
-def run_parts(bench: Bench, parts: Sequence[Part], tell: Callable[[Check], None]) -> list[Check]:
-    """A check for every item of every part; each is told when it is known."""
+def run_parts(
+    bench: Bench, parts: Sequence[Part], tell: Callable[[Check], None], later: Sequence[Part] = ()
+) -> list[Check]:
+    """A check for every item of every part; each is told when it is known. ``later``: parts to come after them."""
     checks: list[Check] = []
-    for part in parts:
-        for check in _run_part(bench, part):
-            tell(check)
-            checks.append(check)
+    for number, part in enumerate(parts, 1):
+        with bench.deadline.reserved(_kept_seconds(bench, part, [*parts[number:], *later])):
+            for check in _run_part(bench, part):
+                tell(check)
+                checks.append(check)
     return checks
+
+
+def _kept_seconds(bench: Bench, part: Part, later: Sequence[Part]) -> float:
+    """For ``later``, as far as they leave this part the least that it needs itself, and a moment to begin."""
+    spare = max(0.0, bench.deadline.left - part.min_seconds - 0.1)
+    return min(spare, sum(other.min_seconds for other in later) + LEAVING_SECONDS) if later else 0.0
 
 
 def planned(bench: Bench, parts: Sequence[Part]) -> list[Check]:

@@ -55,4 +55,4 @@ def _name(size: int, bench: Bench) -> str:
     return f"decode step of {size} × {bench.sizes.context_len} tokens"
 
 
-PART = Part("steps", items, measure, min_seconds=45.0)
+PART = Part("steps", items, measure, min_seconds=20.0)

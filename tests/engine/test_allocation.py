@@ -138,6 +138,31 @@ def test_memory_that_is_set_is_not_measured(tiny: LoadedModel, gpu: MadeUpGpu, n
     assert gpu.num_runs == 0
 
 
+LACK = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+
+def test_pages_that_do_not_fit_are_the_settings_fault(
+    tiny: LoadedModel, gpu: MadeUpGpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def make(*_: object) -> kv_cache.KvCache:
+        raise LACK
+
+    monkeypatch.setattr(allocation, "KvCache", make)
+    with pytest.raises(SettingError, match=r"do not fit.*2\.00 GiB") as caught:
+        allocate_pages(tiny, EngineConfig(kv_memory="90GiB"), SCHEDULING, print)
+    assert (caught.value.setting, caught.value.value) == ("kv_memory", "90GiB")
+
+
+def test_so_is_a_largest_step_that_does_not(tiny: LoadedModel, gpu: MadeUpGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(*_: object) -> None:
+        raise LACK
+
+    monkeypatch.setattr(allocation, "run_largest_step", run)
+    with pytest.raises(SettingError, match=r"largest step does not fit.*2\.00 GiB") as caught:
+        allocate_pages(tiny, EngineConfig(), SCHEDULING, print)
+    assert caught.value.setting == "max_num_batched_tokens"
+
+
 def test_float64_models_are_told_that_eight_bits_are_not_for_them(tiny: LoadedModel) -> None:
     with pytest.raises(SettingError, match="exact; set it to auto") as caught:
         page_scales(tiny, FP8, print)

@@ -154,7 +154,16 @@ def test_pages_of_a_sequence_that_failed_are_shared_with_nobody(marked: LoadedMo
     assert (pages.num_used, pages.num_cached) == (0, len(PROMPT) // page_size)
 
 
-@pytest.mark.parametrize("error", [RuntimeError(LACK), MemoryError(), torch.OutOfMemoryError("CUDA out of memory.")])
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError(LACK),
+        MemoryError(),
+        torch.OutOfMemoryError("CUDA out of memory."),
+        RuntimeError("Triton Error [CUDA]: out of memory"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+    ],
+)
 def test_too_little_memory_shrinks_the_step_and_costs_no_job(
     tiny: LoadedModel, before_attention: UseKernel, error: Exception
 ) -> None:

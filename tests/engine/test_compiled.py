@@ -195,6 +195,26 @@ def test_a_model_that_cannot_be_compiled_runs_op_by_op(
     assert "op by op" in caplog.text
 
 
+def test_a_graph_that_serves_its_example_only_is_not_taken_for_one_that_serves_all(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = load("llama")
+    monkeypatch.setattr(loaded.model, "forward", with_two_ways(loaded.model.forward))
+    cache, _ = make_caches(loaded)
+    with caplog.at_level(logging.WARNING):
+        forward = compile_forward(loaded, cache, tmp_path, "eager")
+    assert isinstance(forward, EagerForward)
+    assert "op by op" in caplog.text
+
+
+def with_two_ways(forward):  # type: ignore[no-untyped-def]
+    def divided(*arguments: object, **keywords: Tensor) -> object:
+        scale = 2 if keywords["input_ids"].shape[1] > 10 else 1
+        return forward(*arguments, **{**keywords, "input_ids": keywords["input_ids"] * scale})
+
+    return divided
+
+
 def with_graph_break(forward):  # type: ignore[no-untyped-def]
     def broken(*arguments: object, **keywords: object) -> object:
         torch._dynamo.graph_break()

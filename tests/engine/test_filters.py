@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headway.core.job import SamplingParams
-from headway.engine.filters import Filters, _bisected_where_needed, _sorted_where_needed, bisect
+from headway.engine.filters import Filters, _settled_without_asking, _sorted_where_needed
+from headway.engine.nucleus import bisect
 
 ONE = 2**40
 
@@ -41,6 +42,6 @@ def test_bisection_finds_what_sorting_finds(case: tuple[torch.Tensor, Filters]) 
     top_k = torch.from_numpy(np.minimum(filters.top_k, weights.shape[1]))
     top_p = torch.from_numpy(filters.top_p)
     expected = _sorted_where_needed(weights, top_k, top_p).tolist()
-    assert _bisected_where_needed(weights, top_k, top_p, filters.top_k).tolist() == expected
+    assert _settled_without_asking(weights, top_k, top_p, filters.top_k).tolist() == expected
     drawn = torch.where(weights >= bisect(weights, top_k, top_p).unsqueeze(-1), weights, 0)
     assert drawn.tolist() == torch.where(weights >= torch.tensor(expected).unsqueeze(-1), weights, 0).tolist()

@@ -66,6 +66,13 @@ def test_a_folder_is_loaded_in_its_own_type(tiny_llama: Path) -> None:
     assert loaded.config._attn_implementation == ATTENTION_NAME
 
 
+def test_an_end_that_the_model_cannot_say_is_none(tiny_llama: Path) -> None:
+    """Its logit would be masked below min_tokens, beyond the end of the vocabulary."""
+    path = tiny_llama / "generation_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "eos_token_id": [2, 10**6]}))
+    assert load(tiny_llama).eos_token_ids == {2}
+
+
 def test_the_type_can_be_chosen(tiny_llama: Path) -> None:
     assert load(tiny_llama, dtype=DType.FLOAT64).dtype == torch.float64
 

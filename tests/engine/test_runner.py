@@ -75,3 +75,18 @@ def test_a_step_can_be_run_again_after_it_failed(runner: Runner) -> None:
     with pytest.raises(IndexError):
         runner.run(StepPlan(2, (whole, outside)))
     assert runner.run(StepPlan(3, (whole,))).sampled == expected
+
+
+def test_a_gpu_that_computes_no_more_is_found_out_even_if_it_gives_no_memory_back(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After an illegal access every call of the driver fails, that of freeing memory too."""
+
+    def fail(*_: object, **__: object) -> Tensor:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr(runner, "_device", torch.device("cuda"))
+    monkeypatch.setattr(torch.cuda, "empty_cache", fail)
+    monkeypatch.setattr(torch, "ones", fail)
+    runner.free_memory()
+    assert not runner.is_device_sound()

@@ -87,6 +87,13 @@ def test_what_the_vocabulary_lacks_is_rejected_by_field(tokenizer: Tokenizer, jo
     assert rejection(tokenizer, job) == (RejectCode.INVALID_VALUE, field)
 
 
+def test_a_text_with_a_token_that_the_model_has_no_embedding_of_is_rejected(smollm2: LoadedModel) -> None:
+    assert smollm2.tokenizer is not None
+    narrow = Tokenizer(smollm2.tokenizer, 300, 64)
+    assert rejection(narrow, make_submit("a Schwabacher")) == (RejectCode.INVALID_VALUE, "prompt")
+    assert rejection(narrow, make_submit(messages=(Message("user", "a"),))) == (RejectCode.INVALID_VALUE, "messages")
+
+
 def test_prompt_and_output_must_fit_the_length_to_the_token(tokenizer: Tokenizer) -> None:
     assert len(tokenizer.encode(make_submit((7,) * 28, max_tokens=4))) == 28
     assert rejection(tokenizer, make_submit((7,) * 28, max_tokens=5)) == (RejectCode.TOO_LONG, "max_tokens")

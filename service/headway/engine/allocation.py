@@ -30,7 +30,12 @@ def allocate_pages(
     dtype = loaded.dtype if scales is None else EIGHT_BITS
     memory = _page_memory(loaded, config, scheduling, scales, progress)
     num_pages = smallest_of_ranks(num_pages_for(loaded, config, memory, progress, dtype))
-    cache = KvCache(loaded, num_pages, config.page_size, scales)
+    try:
+        cache = KvCache(loaded, num_pages, config.page_size, scales)
+    except torch.OutOfMemoryError as exc:
+        raise SettingError(
+            memory.setting, memory.value, f"{num_pages} pages do not fit beside the model ({exc})"
+        ) from exc
     bytes_each = page_bytes(loaded, config.page_size, dtype)
     progress(f"{num_pages} pages of {config.page_size} tokens, {bytes_each} bytes each")
     return cache
@@ -70,7 +75,12 @@ def _page_memory(
         return host_memory(config)
     progress("measuring the largest step")
     run = partial(run_largest_step, loaded, scheduling, config.page_size, scales)
-    return device_memory(measure_use(loaded.device, loaded.bytes_taken_before, run), config.memory_fraction)
+    try:
+        use = measure_use(loaded.device, loaded.bytes_taken_before, run)
+    except torch.OutOfMemoryError as exc:
+        fix = f"the largest step does not fit beside the model; lower it, or max_num_seqs ({exc})"
+        raise SettingError("max_num_batched_tokens", scheduling.num_step_tokens, fix) from exc
+    return device_memory(use, config.memory_fraction)
 
 
 def _is_gpu(loaded: LoadedModel) -> bool:

@@ -42,6 +42,8 @@ NUM_STEPS_TO_GROW = 256
 NUM_REHEARSED = 3
 MAX_REASON_CHARACTERS = 300
 BLAME = "the engine failed at this job: "
+LACKS = ("can't allocate memory", "out of memory", "STATUS_ALLOC_FAILED")
+"""What errors without a type of their own say when memory is short."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,9 +221,10 @@ def _split(chunk: ScheduledChunk, num_tokens: int) -> tuple[ScheduledChunk, Sche
 
 
 def _is_lack_of_memory(exc: Exception) -> bool:
-    """torch says it with a type on a GPU, and in words on a CPU."""
+    """torch's allocator says it with a type on a GPU; it says it in words on a CPU, and so do the driver, when it loads
+    a kernel or pins memory, and cuBLAS."""
     is_typed = isinstance(exc, MemoryError | torch.OutOfMemoryError)
-    return is_typed or (isinstance(exc, RuntimeError) and "can't allocate memory" in str(exc))
+    return is_typed or (isinstance(exc, RuntimeError) and any(words in str(exc) for words in LACKS))
 
 
 def _describe(exc: Exception) -> str:

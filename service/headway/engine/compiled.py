@@ -52,10 +52,14 @@ class CompiledForward:
         self._run = torch.compile(run_model, backend=backend, **options)  # type: ignore[call-overload]  # a stub lacks it
 
     def compile(self) -> None:
-        """Raises whatever the compiler does."""
-        example = _mark(example_inputs(self._cache, self._model.device))
+        """Raises whatever the compiler does, and if what it has compiled serves no other sizes: every step would run op
+        by op then, and nobody would know."""
+        example = _mark(example_inputs(self._cache, self._model.device, EXAMPLE_SEQUENCES, EXAMPLE_TOKENS))
+        other = example_inputs(self._cache, self._model.device, EXAMPLE_SEQUENCES - 1, 1)
         with torch.inference_mode():
             self._run(self._model, self._cache, example)
+            with torch.compiler.set_stance("fail_on_recompile"):
+                self._run(self._model, self._cache, other)
 
     @torch.inference_mode()
     def __call__(self, inputs: DeviceInputs) -> Tensor:
@@ -77,25 +81,26 @@ def compile_forward(loaded: LoadedModel, cache: KvCache, folder: Path, backend: 
     try:
         forward.compile()
     except Exception as exc:
-        reason = str(exc).strip().splitlines()[:1]
-        logger.warning("the model runs op by op, since it cannot be compiled: %s: %s", type(exc).__name__, *reason)
+        reason = next(iter(str(exc).strip().splitlines()), "no reason given")
+        found = "the model runs op by op, since it cannot be compiled: %s: %s"
+        logger.warning(found, type(exc).__name__, reason, exc_info=True)
         return EagerForward(loaded, cache)
     return forward
 
 
-def example_inputs(cache: KvCache, device: torch.device) -> DeviceInputs:
-    """A mixed step in the scratch page, which may be written at any time."""
-    length = min(EXAMPLE_TOKENS, cache.max_model_len)
-    positions = torch.arange(length).repeat(EXAMPLE_SEQUENCES)
-    starts = torch.arange(EXAMPLE_SEQUENCES + 1) * length
+def example_inputs(cache: KvCache, device: torch.device, num_sequences: int, num_tokens: int) -> DeviceInputs:
+    """A step of so many prompts, of so many tokens each, in the scratch page, which may be written at any time."""
+    length = min(num_tokens, cache.max_model_len)
+    positions = torch.arange(length).repeat(num_sequences)
+    starts = torch.arange(num_sequences + 1) * length
     num_columns = -(-length // cache.page_size)
     inputs = DeviceInputs(
         token_ids=torch.zeros_like(positions),
         positions=positions,
         slot_mapping=cache.scratch_page * cache.page_size + positions % cache.page_size,
-        page_table=torch.full((EXAMPLE_SEQUENCES, num_columns), cache.scratch_page, dtype=torch.int32),
+        page_table=torch.full((num_sequences, num_columns), cache.scratch_page, dtype=torch.int32),
         query_start=starts.int(),
-        context_lens=torch.full((EXAMPLE_SEQUENCES,), length, dtype=torch.int32),
+        context_lens=torch.full((num_sequences,), length, dtype=torch.int32),
         sampled_rows=starts[1:] - 1,
     )
     return inputs.to(device)

@@ -85,8 +85,8 @@ class EngineConfig:
     num_threads: int | None = None
     """CPU threads of the engine. Default: torch's own choice, one per core."""
     pack_weights: AutoOrOff = AutoOrOff.AUTO
-    """auto rearranges the weights of linear layers for an x86 CPU (bfloat16, float32) and merges layers that share
-    their input. A head that is tied to the embeddings then has a copy of its own. off leaves the model as loaded."""
+    """auto merges linear layers that share their input and, for an x86 CPU (bfloat16, float32), rearranges the weights
+    of all. A head that is tied to the embeddings then has a copy of its own there. off leaves the model as loaded."""
     quantization: Quantization = Quantization.OFF
     """int8 keeps the weights of linear layers in one byte each, on a CPU: half the memory of bfloat16 and shorter
     steps, for answers that differ from the model's own now and then. off keeps them as they are."""

@@ -6,13 +6,11 @@
 
 With integer weights (`drawing`) each of them is exact, however it is found. A few hundred most likely tokens settle
 nearly every row. For the others a CPU looks which they are and sorts those. A GPU would have to be waited for to know;
-there the rows that might be among the others are searched by bisection, whether they are or not: 41 sums over a row,
-and nobody waits.
+there it finds out by itself, and searches those by bisection (`headway.engine.nucleus`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from collections.abc import Sequence as Rows
 from dataclasses import dataclass
 
@@ -22,12 +20,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from headway.core.job import SamplingParams
+from headway.engine.nucleus import settle
 from headway.engine.transfer import to_device
 
 _NUM_CANDIDATES = 256
 """Most likely tokens among which the end of a nucleus is sought first."""
-_NUM_BITS = 41
-"""Of the largest weight, 2^40."""
 _NO_TOP_K = 2**62
 
 
@@ -73,7 +70,7 @@ def least_weights(weights: Tensor, filters: Filters) -> Tensor:
     if device.type == "cpu":
         ranked = _sorted_where_needed(picked, top_k, top_p)
     else:
-        ranked = _bisected_where_needed(picked, top_k, top_p, filters.top_k)
+        ranked = _settled_without_asking(picked, top_k, top_p, filters.top_k)
     least[rows] = torch.maximum(least[rows], ranked)
     return least
 
@@ -89,14 +86,12 @@ def _sorted_where_needed(weights: Tensor, top_k: Tensor, top_p: Tensor) -> Tenso
     return least
 
 
-def _bisected_where_needed(weights: Tensor, top_k: Tensor, top_p: Tensor, top_k_on_host: NDArray[np.int64]) -> Tensor:
+def _settled_without_asking(weights: Tensor, top_k: Tensor, top_p: Tensor, top_k_on_host: NDArray[np.int64]) -> Tensor:
     """The same without asking the device anything: a row with a small top-k is always settled."""
-    least, _ = _search(weights, _candidates(weights), top_k, top_p)
-    open_rows = np.flatnonzero(top_k_on_host > _NUM_CANDIDATES)
-    if len(open_rows):
-        rest = to_device(open_rows, weights.device)
-        least[rest] = bisect(weights[rest], top_k[rest], top_p[rest])
-    return least
+    least, is_settled = _search(weights, _candidates(weights), top_k, top_p)
+    if np.all(top_k_on_host <= _NUM_CANDIDATES):
+        return least
+    return settle(least, is_settled, weights, top_k, top_p)
 
 
 def _candidates(weights: Tensor) -> Tensor:
@@ -116,23 +111,3 @@ def _search(weights: Tensor, candidates: Tensor, top_k: Tensor, top_p: Tensor) -
     is_settled = (num_kept < num_candidates) & (~is_cut | (top_k <= num_candidates)) | (num_candidates == vocab_size)
     nucleus = candidates.gather(-1, (num_kept - 1).clamp(min=0).unsqueeze(-1)).squeeze(-1)
     return torch.maximum(least, nucleus), is_settled
-
-
-def bisect(weights: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor:
-    """`least_weights` of top-k and top-p, bit by bit; what is decided about one weight holds for all smaller ones."""
-    enough = top_k.unsqueeze(-1)
-    by_rank = _largest(weights, lambda least: (weights >= least).sum(-1, keepdim=True) >= enough)
-    kept = torch.where(weights >= by_rank, weights, 0)
-    budget = top_p.unsqueeze(-1) * kept.sum(-1, keepdim=True)
-    too_low = _largest(weights, lambda least: torch.where(kept >= least, kept, 0).sum(-1, keepdim=True) >= budget)
-    return torch.maximum(by_rank, too_low).squeeze(-1)
-
-
-def _largest(weights: Tensor, holds: Callable[[Tensor], Tensor]) -> Tensor:
-    """[rows, 1]: the largest weight for which ``holds``, given that it holds for 0 and for all below any for which it
-    does."""
-    found = weights.new_zeros((weights.shape[0], 1))
-    for bit in reversed(range(_NUM_BITS)):
-        higher = found + (1 << bit)
-        found = torch.where(holds(higher), higher, found)
-    return found

@@ -20,6 +20,9 @@ from headway.engine.kv_cache import KvCache
 from headway.engine.load import LoadedModel, Progress
 from headway.engine.page_memory import CAPTURED_SHARE
 
+COMPILING, CAPTURING = "compiling the model", "capturing decodes"
+"""What the start says when it begins to."""
+
 
 @dataclass(frozen=True, slots=True)
 class Ways:
@@ -60,11 +63,11 @@ def choose_forward(loaded: LoadedModel, cache: KvCache, ways: Ways, max_num_seqs
     if ways.compiler is not None:
         from headway.engine.compiled import compile_forward  # takes seconds, and a CPU does without
 
-        progress("compiling the model")
+        progress(COMPILING)
         forward = compile_forward(loaded, cache, ways.compiler_folder, ways.compiler)
     if ways.make_recorder is None:
         return forward
-    progress("capturing decodes")
+    progress(CAPTURING)
     ladder = Ladder(max_num_seqs, cache.max_model_len, cache.page_size)
     captured = CapturedForward(forward, ladder, cache.scratch_page, loaded.device)
     recorder = ways.make_recorder()

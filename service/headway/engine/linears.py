@@ -35,9 +35,12 @@ class Rewrite:
     """Why nothing was replaced."""
 
 
-def rewrite_linears(model: nn.Module, forward: Callable[[], object], build: BuildLinear) -> Rewrite:
-    """Merge siblings and make every layer with ``build``. ``forward`` runs the model on a few tokens."""
-    groups = observe_linears(model, forward)
+def rewrite_linears(
+    model: nn.Module, forward: Callable[[], object], build: BuildLinear, min_siblings: int = 1
+) -> Rewrite:
+    """Merge siblings and make every layer with ``build``. ``forward`` runs the model on a few tokens. Layers with fewer
+    siblings, themselves included, than ``min_siblings`` stay as they are."""
+    groups = [group for group in observe_linears(model, forward) if len(group) >= min_siblings]
     obstacle = _rehearse(groups, forward)
     if obstacle is not None:
         return Rewrite(obstacle=obstacle)

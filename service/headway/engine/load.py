@@ -34,6 +34,7 @@ from headway.engine.cpu_rewrite import rewrite_for_cpu
 from headway.engine.device import choose_device
 from headway.engine.device_memory import bytes_taken_by_others
 from headway.engine.gguf import converted_folder
+from headway.engine.gpu_rewrite import rewrite_for_gpu
 from headway.engine.hub import announce_download
 from headway.engine.measure import LayerShape, check_pattern, measure_layers
 from headway.engine.parallel.divisible import check_divisible
@@ -119,6 +120,7 @@ def prepare(
     layers = measure_layers(model, config)
     if config.tensor_parallel_size == 1:  # transformers has changed the forwards of a divided model's linear layers
         rewrite_for_cpu(model, config, cache_folder(config), progress)
+        rewrite_for_gpu(model, config, progress)
     return LoadedModel(
         model=model,
         tokenizer=tokenizer,
@@ -183,7 +185,9 @@ def _eos_token_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | 
     stated = model.generation_config.eos_token_id if model.generation_config is not None else None
     if stated is None and tokenizer is not None:
         stated = tokenizer.eos_token_id
-    return frozenset(stated if isinstance(stated, list) else [stated] if stated is not None else [])
+    ids = stated if isinstance(stated, list) else [stated] if stated is not None else []
+    # One that the model cannot say has no logit to be masked below min_tokens either.
+    return frozenset(token for token in ids if 0 <= token < model.config.get_text_config().vocab_size)
 
 
 def _max_model_len(model: PreTrainedModel, config: EngineConfig, progress: Progress) -> int:

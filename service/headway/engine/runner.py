@@ -11,6 +11,7 @@ the other run one after the other: what a step reads, those before it have writt
 from __future__ import annotations
 
 from collections.abc import Sequence as Rows
+from contextlib import suppress
 from typing import Protocol
 
 import torch
@@ -97,7 +98,8 @@ class Runner:
     def free_memory(self) -> None:
         """Give back what torch keeps of the device's memory for later; after a step that found too little."""
         if self._device.type == "cuda":
-            torch.cuda.empty_cache()
+            with suppress(RuntimeError):  # of a device that computes no more, which `is_device_sound` says
+                torch.cuda.empty_cache()
 
     def is_device_sound(self) -> bool:
         """Whether the device still computes. After some faults (an illegal access on a GPU) it does not any more, for

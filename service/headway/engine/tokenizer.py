@@ -6,7 +6,7 @@ Raises ``JobRejected`` with the field that is at fault; nothing else that a clie
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 
 from transformers import PreTrainedTokenizerBase
 
@@ -43,8 +43,9 @@ class Tokenizer:
         else:
             field, token_ids = "prompt", list(job.prompt or ())
         self._check_length(field, len(token_ids), job.sampling.max_tokens)
-        if job.messages is None and not isinstance(job.prompt, str):
-            self._check_ids(field, token_ids)
+        # Texts too: some tokenizers know tokens that their model has no embedding of (Gemma 3's image tokens), and a
+        # look-up beyond the table ends a GPU for its process.
+        self._check_ids(field, token_ids)
         return token_ids
 
     def decode(self, token_ids: list[int]) -> str:
@@ -79,10 +80,10 @@ class Tokenizer:
 
     def _check_sampling(self, sampling: SamplingParams) -> None:
         self._check_ids("stop_token_ids", sampling.stop_token_ids)
-        self._check_ids("logit_bias", (token for token, _ in sampling.logit_bias))
+        self._check_ids("logit_bias", [token for token, _ in sampling.logit_bias])
 
-    def _check_ids(self, field: str, token_ids: Iterable[int]) -> None:
-        for token_id in token_ids:
+    def _check_ids(self, field: str, token_ids: Collection[int]) -> None:
+        for token_id in (min(token_ids, default=0), max(token_ids, default=0)):
             if not 0 <= token_id < self._vocab_size:
                 raise _invalid(field, f"token id {token_id} is not below the vocabulary's size, {self._vocab_size}")
 

@@ -42,6 +42,7 @@ class Gpu:
         self.free = 100
         self.captures: list[tuple[object, Stream]] = []
         self.is_capturing = False
+        self.waiting: int | str = 0
 
     def graph_pool_handle(self) -> tuple[int, int]:
         return (0, 1)
@@ -66,6 +67,17 @@ class Gpu:
         self.free -= 10
         self.captures.append((pool, stream))
 
+    def get_sync_debug_mode(self) -> int | str:
+        return self.waiting
+
+    def set_sync_debug_mode(self, mode: int | str) -> None:
+        self.waiting = mode
+
+    def wait(self) -> None:
+        """What ``item`` does."""
+        if self.waiting == "error":
+            raise RuntimeError("called a synchronizing CUDA operation")
+
     def synchronize(self, device: torch.device) -> None: ...
 
     def empty_cache(self) -> None: ...
@@ -81,12 +93,12 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     return gpu
 
 
-def test_a_step_is_run_once_before_it_is_captured_and_not_by_its_replay(gpu: Gpu) -> None:
+def test_a_step_is_run_before_it_is_captured_and_not_by_its_replay(gpu: Gpu) -> None:
     calls: list[bool] = []
     replay = GraphRecorder(GPU).record(lambda: calls.append(gpu.is_capturing))
-    assert calls == [False, True]
+    assert calls == [False, False, True]
     replay()
-    assert calls == [False, True]
+    assert calls == [False, False, True]
     assert replay.__self__.num_replays == 1  # type: ignore[attr-defined]
 
 
@@ -97,6 +109,23 @@ def test_all_steps_share_a_pool_and_a_stream_of_their_own(gpu: Gpu) -> None:
     assert len(set(gpu.captures)) == 1
     assert gpu.captures[0][1] is not gpu.default
     assert recorder.num_bytes == 30
+
+
+def test_what_waits_for_the_device_when_it_is_compiled_may_and_later_is_not_captured(gpu: Gpu) -> None:
+    num_calls = 0
+
+    def compiled_once() -> None:
+        nonlocal num_calls
+        num_calls += 1
+        if num_calls == 1:
+            gpu.wait()
+
+    GraphRecorder(GPU).record(compiled_once)
+    assert len(gpu.captures) == 1
+    with pytest.raises(RuntimeError, match="synchronizing"):
+        GraphRecorder(GPU).record(gpu.wait)
+    assert len(gpu.captures) == 1
+    assert (gpu.waiting, gpu.stream_now) == (0, gpu.default)
 
 
 def test_a_capture_that_fails_leaves_the_stream_as_it_was(gpu: Gpu) -> None:

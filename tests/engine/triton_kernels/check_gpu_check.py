@@ -7,7 +7,8 @@ import torch
 
 from headway.engine.triton_kernels import op
 from headway.engine.triton_kernels.attend import decode_launches
-from loadtest.gpu import pages
+from headway.engine.triton_kernels.nucleus import settle_triton
+from loadtest.gpu import nucleus, pages
 from loadtest.gpu.bandwidth import DecodeShape, decode_batch
 from loadtest.gpu.cases import AttentionCase, attention_error
 from tests.engine.triton_kernels.interpreted import CHIP
@@ -34,6 +35,11 @@ def test_rotary_positions_pass_theirs() -> None:
 
 def test_eight_bits_pass_theirs() -> None:
     assert 0 < pages.eight_bit_error(CPU, LENGTHS) <= 0.06
+
+
+def test_nuclei_pass_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nucleus, "settle", settle_triton)
+    assert nucleus.compare_nuclei(CPU, num_rows=4, vocab_size=300, num_repeats=1)["differing_share"] == 0.0
 
 
 def test_what_is_timed_computes() -> None:

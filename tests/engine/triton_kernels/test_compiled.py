@@ -15,6 +15,7 @@ import torch
 
 from headway.engine.triton_kernels.attend import decode_launches, mixed_launch
 from headway.engine.triton_kernels.launch import Chip, Launch
+from headway.engine.triton_kernels.nucleus import settle_launch
 from headway.engine.triton_kernels.splits import MAX_KEYS
 from headway.engine.triton_kernels.tiles import SHARED_BYTES
 from headway.engine.triton_kernels.write import rotate_launch, write_launch
@@ -44,6 +45,9 @@ class Case:
         return self.kernel in ("mixed", "decode")
 
     def launch(self) -> Launch:
+        if self.kernel == "settle":
+            rows, wide = unreal(8, dtype=torch.int64), unreal(8, 128_256, dtype=torch.int64)
+            return settle_launch(rows, rows, unreal(8, dtype=torch.bool), wide, rows, unreal(8, dtype=torch.float64))
         # Few and long, so that decodes are split.
         batch = unreal_batch(**{"num_tokens": 8, "num_sequences": 8, "max_keys": 32_768, **self.shape})
         output, chip = unreal_output(batch), Chip(self.capability, 132)
@@ -67,7 +71,7 @@ def cases() -> Iterator[Case]:
         for kernel in ("mixed", "decode"):
             yield Case(kernel, capability)
             yield Case(kernel, capability, {"dim": 64})
-        for kernel in ("combine", "write", "rotate"):
+        for kernel in ("combine", "write", "rotate", "settle"):
             yield Case(kernel, capability)
     for kernel in ("mixed", "decode", "write", "rotate"):
         yield Case(kernel, 90, {"page_dtype": FP8})

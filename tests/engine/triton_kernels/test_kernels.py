@@ -10,7 +10,7 @@ import torch
 
 from headway.engine import build
 from headway.engine.config import EngineConfig
-from headway.engine.triton_kernels import kernels, op
+from headway.engine.triton_kernels import kernels, nucleus, op
 from headway.engine.triton_kernels.launch import Chip
 from tests.engine.test_attention import Layer, make_batch
 
@@ -25,6 +25,7 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
     monkeypatch.setattr(
         kernels.attention, "register_kernel", lambda *call, is_extended: calls.append((*call, is_extended))
     )
+    monkeypatch.setattr(torch.library, "impl", lambda *call: lambda kernel: calls.append((*call, kernel)))
     return calls
 
 
@@ -35,7 +36,10 @@ def capability(monkeypatch: pytest.MonkeyPatch, number: tuple[int, int]) -> None
 def test_they_serve_cuda_tensors(monkeypatch, registered):
     capability(monkeypatch, (9, 0))
     assert kernels.use_triton_kernels(GPU)
-    assert registered == [("cuda", op.paged_attention_triton, True)]
+    assert registered == [
+        ("cuda", op.paged_attention_triton, True),
+        ("headway::settle", "cuda", nucleus.settle_triton),
+    ]
 
 
 @pytest.mark.parametrize("has_kernels", [True, False])

@@ -21,6 +21,15 @@ def test_what_takes_longer_than_there_is_left_is_not_begun():
         deadline.require(9)
 
 
+def test_what_is_reserved_is_there_again_afterwards():
+    deadline = Deadline(10, clock=lambda: 100.0)
+    with deadline.reserved(7):
+        assert deadline.left == 3
+        with pytest.raises(OutOfTimeError):
+            deadline.require(3)
+    assert deadline.left == 10
+
+
 @pytest.fixture(autouse=True)
 def as_before() -> Iterator[None]:
     """Others may use the same signal: a test runner, for one."""

@@ -92,16 +92,29 @@ def test_the_file_of_a_run_that_is_killed_names_what_was_still_to_come(any_gpu, 
     assert written["passed"] is False
 
 
+def test_a_check_that_hangs_beyond_its_time_would_end_itself(any_gpu, monkeypatch):
+    """A kernel that never ends leaves nothing to break off, and a killed process says nothing."""
+    told = []
+    monkeypatch.setattr(gpu_check.faulthandler, "dump_traceback_later", lambda seconds, **how: told.append(seconds))
+    monkeypatch.setattr(gpu_check.faulthandler, "cancel_dump_traceback_later", lambda: told.append(None))
+    put_part(monkeypatch, "bandwidth", [Finding("thing", {"error": 0.0})])
+    assert main(["--only", "bandwidth", "--minutes", "2"]) == 0
+    assert told == [pytest.approx(120 + gpu_check.HANG_SECONDS, abs=30), None]
+
+
 def test_an_old_gpu_is_an_obstacle(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (7, 0))
     assert "7.0" in find_obstacle()
 
 
-def test_the_file_says_how_the_engine_was_started_and_what_it_warned_of(any_gpu, monkeypatch, tmp_path):
+def test_the_file_says_how_the_engine_was_started_and_what_it_warned_of(any_gpu, monkeypatch, tmp_path, capsys):
     def start(bench):
         bench._say("captured 3 of 3 decodes")
-        logging.getLogger("headway.engine").warning("the model runs %s", "op by op")
+        try:
+            raise TypeError("deep in the compiler")
+        except TypeError:
+            logging.getLogger("headway.engine").warning("the model runs %s", "op by op", exc_info=True)
         yield Finding("thing", {"error": 0.0})
 
     put_part(monkeypatch, "steps", [])
@@ -109,3 +122,4 @@ def test_the_file_says_how_the_engine_was_started_and_what_it_warned_of(any_gpu,
     assert main(["--only", "steps", "--json", str(tmp_path / "check.json")]) == 0
     machine = json.loads((tmp_path / "check.json").read_text())["machine"]
     assert machine["engine"] == ["captured 3 of 3 decodes", "warning: the model runs op by op"]
+    assert 'raise TypeError("deep in the compiler")' in capsys.readouterr().err

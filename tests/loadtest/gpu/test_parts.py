@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import pickle
+import time
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
+from multiprocessing import active_children
 
 import pytest
 import torch
@@ -13,6 +16,7 @@ import torch
 from loadtest.gpu import correctness, peer, prefill, rivals, tokens
 from loadtest.gpu.cases import AttentionCase
 from loadtest.gpu.checks import AbsentError, Item, Task, Verdict
+from loadtest.gpu.deadline import OutOfTimeError
 from loadtest.gpu.model import build_model
 from loadtest.gpu.parts import PARTS
 from loadtest.gpu.run import run_parts
@@ -108,6 +112,18 @@ def test_a_task_that_ends_its_process_fails():
         ended, went_on = broken.submit(os._exit, 3), sound.submit(abs, -1)
         assert correctness._finding(case_task("fatal"), ended).verdict is Verdict.FAILED
         assert went_on.result() == 1
+
+
+def test_processes_are_ended_when_the_tasks_are_broken_off():
+    with ExitStack() as stack:
+        stack.enter_context(pytest.raises(OutOfTimeError))
+        (process,) = stack.enter_context(correctness._processes(1))
+        process.submit(abs, -1).result()
+        ours = active_children()
+        assert ours
+        process.submit(time.sleep, 600)
+        raise OutOfTimeError
+    assert not any(child.is_alive() for child in ours)
 
 
 def test_every_task_can_be_sent_to_a_process(bench):

@@ -21,6 +21,7 @@ NOT_RUN = Check("steps", Item("step", ("step_seconds",)), Verdict.NOT_RUN, {}, "
     [
         ("copy_share", 0.8512, "85.1 %"),
         ("kernel_seconds", 0.00025, "0.250 ms"),
+        ("compile_seconds", 93.04, "93.0 s"),
         ("copy_bytes_per_s", 4.1e12, "4100 GB/s"),
         ("matmul_flops_per_s", 7e14, "700 TFLOP/s"),
         ("headway_tokens_per_s", 12345.6, "12346/s"),

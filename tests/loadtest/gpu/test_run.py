@@ -94,6 +94,30 @@ def test_a_part_is_broken_off_when_the_time_is_over_and_keeps_what_it_found(make
     assert verdicts(checks) == {"one": Verdict.PASSED, "two": Verdict.NOT_RUN, "three": Verdict.NOT_RUN}
 
 
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("is_called_apart", [False, True])
+def test_a_part_that_takes_too_long_leaves_those_after_it_what_they_need(make_bench, is_called_apart):
+    def endless(bench):
+        while True:
+            pass
+        yield
+
+    slow, quick = part(endless), part(lambda bench: iter([Finding("three", {"count": 10.0})]), ("three",), 2.0)
+    bench = make_bench(seconds=3.0)
+    if is_called_apart:
+        checks = {check.item.name: check for check in run_parts(bench, [slow], lambda check: None, [quick])}
+        checks |= run(bench, quick)
+    else:
+        checks = run(bench, slow, quick)
+    assert verdicts(checks) == {"one": Verdict.NOT_RUN, "two": Verdict.NOT_RUN, "three": Verdict.PASSED}
+
+
+def test_a_part_gets_what_it_needs_itself_before_anything_is_kept_for_others(make_bench):
+    first = part(lambda bench: iter([Finding(name, {"count": 10.0}) for name in ("one", "two")]), min_seconds=20.0)
+    checks = run(make_bench(seconds=25), first, part(first.measure, ("three",), min_seconds=30.0))
+    assert verdicts(checks) == {"one": Verdict.PASSED, "two": Verdict.PASSED, "three": Verdict.NOT_RUN}
+
+
 def test_a_plan_has_a_place_for_every_figure_and_none_of_them(bench):
     (one, two) = planned(bench, [part(lambda bench: iter([]))])
     assert (one.item.name, two.item.name) == ("one", "two")

@@ -1,11 +1,16 @@
 """Records steps as CUDA graphs. Nothing is decided here: this is the part that only a GPU can run.
 
 All graphs allocate from one pool. They never run at the same time, so each may use what the last one used.
+
+A step that waits for the device is found out before it is captured. A capture that fails is worse than none: the driver
+gives it up as a whole, and torch keeps the pool's memory (https://github.com/pytorch/pytorch/pull/190308).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 
@@ -28,6 +33,8 @@ class GraphRecorder:
         # Around the capture too: one that fails leaves its stream behind as the current one.
         with torch.cuda.stream(self._stream):
             step()  # compiles kernels, and lets libraries allocate what they keep: neither can be captured
+            with no_waiting():
+                step()
             # Other threads of this process may go on meanwhile.
             with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
                 step()
@@ -43,3 +50,16 @@ class GraphRecorder:
         torch.cuda.empty_cache()
         free, _ = torch.cuda.mem_get_info(self._device)
         return free
+
+
+@contextmanager
+def no_waiting() -> Iterator[None]:
+    """Whatever makes the host wait for the device raises ``RuntimeError``; of what torch knows to do so."""
+    before = torch.cuda.get_sync_debug_mode()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that this mode may miss something
+        torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode(before)

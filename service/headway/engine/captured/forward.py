@@ -47,7 +47,7 @@ class CapturedForward:
                     return
                 self._replays[shape] = recorder.record(self._step(shape))
         except Exception as exc:  # of torch, Triton, or the driver
-            logger.warning("decodes beyond %d shapes are not captured: %s", len(self._replays), exc)
+            logger.warning("decodes beyond %d shapes are not captured: %s", len(self._replays), exc, exc_info=True)
 
     @torch.inference_mode()
     def __call__(self, inputs: DeviceInputs) -> Tensor:

@@ -1,4 +1,4 @@
-"""Puts the Triton kernels behind the op for CUDA tensors, or says why they are not used."""
+"""Puts the Triton kernels behind their ops for CUDA tensors, or says why they are not used."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import cache
 
 import torch
 
-from headway.engine import attention
+from headway.engine import attention, nucleus
 
 logger = logging.getLogger(__name__)
 
@@ -25,11 +25,13 @@ def use_triton_kernels(device: torch.device) -> bool:
         _warn("the GPU's compute capability is {}.{}, and 8.0 is needed".format(*capability))
         return False
     try:
+        from headway.engine.triton_kernels.nucleus import settle_triton
         from headway.engine.triton_kernels.op import paged_attention_triton
     except ImportError as exc:
         _warn(f"triton cannot be imported: {exc}")
         return False
     attention.register_kernel("cuda", paged_attention_triton, is_extended=True)
+    torch.library.impl(nucleus.OP, "cuda")(settle_triton)
     return True
 
 
