@@ -82,19 +82,41 @@ def test_one_tenant_has_nobody_to_share_with():
     assert requests.draw_service(subject) is None
 
 
-def test_while_the_engine_has_nothing_to_do_nothing_is_drawn():
-    busy = timeline(40)
-    busy["num_running"] = [4] * 40
-    busy["seconds"] = [0.05 * n + (10.0 if n > 19 else 0.0) for n in range(40)]
-    (subject,) = subjects(report(run(timeline=busy)))
-    running = lines(timelines.draw_queue(subject))["running"]
+@pytest.fixture
+def subject_of_steps():
+    """Of four sequences each, of 45 ms, by when they ended."""
+
+    def of(ends: list[float]) -> Subject:
+        steps = {**timeline(len(ends)), "seconds": ends, "num_running": [4] * len(ends)}
+        (subject,) = subjects(report(run(timeline=steps)))
+        return subject
+
+    return of
+
+
+def test_while_the_engine_has_nothing_to_do_nothing_is_drawn(subject_of_steps):
+    running = lines(timelines.draw_queue(subject_of_steps([0.05 * n + (10.0 if n > 19 else 0.0) for n in range(40)])))[
+        "running"
+    ]
     assert [value_at(running, moment) for moment in (0.5, 5.0, 11.2, 13.0)] == [4, 0, 4, 0]
 
 
+def test_a_pause_between_many_steps_is_no_work(subject_of_steps):
+    """Means of neighbours are drawn, and a pause has none."""
+    ends = [0.05 * n + (10.0 if n > 602 else 0.0) for n in range(1201)]
+    running = lines(timelines.draw_queue(subject_of_steps(ends)))["running"]
+    assert [value_at(running, moment) for moment in (30.0, 30.2, 40.0, 40.3)] == [4, 0, 0, 4]
+
+
+def test_single_steps_far_apart_are_as_long_as_they_took(subject_of_steps):
+    running = lines(timelines.draw_queue(subject_of_steps([2.0, 4.0, 4.05, 4.1, 4.15, 9.0])))["running"]
+    assert [value_at(running, moment) for moment in (1.97, 3.0, 4.12, 6.0, 8.97)] == [4, 0, 4, 0, 4]
+
+
 def test_many_steps_are_few_points_with_their_mean():
-    (subject,) = subjects(report(run(timeline={**timeline(1999), "num_running": [3] * 1998 + [0]})))
+    (subject,) = subjects(report(run(timeline={**timeline(1998), "num_running": [2, 4] * 999})))
     running = lines(timelines.draw_queue(subject))["running"]
-    assert len(running) <= timelines.MAX_POINTS
+    assert len(running) <= timelines.MAX_POINTS + 1
     assert set(running[:-1, 1]) == {3}
 
 
