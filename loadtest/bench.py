@@ -8,8 +8,13 @@ a ratio is Headway's figure over the other's, ``{"median", "min", "max"}`` over 
 
     target, arrivals, rate, load, num_clients, workload, scenario, seed, model, batching    what was run; null where it
                                           does not apply (rate and load of a burst; model of a server)
+    growth, ramp_seconds                  of a ramp: what its rate or load, which are those of its start, is multiplied
+                                          with by its end, and when that is; else null
+    num_apart                             requests whose part of the scenario has arrivals of its own
     facts                                 what a server takes of the requests' form (`loadtest.targets.openai_dialect`)
     settings, command                     those that are not their defaults, without secrets; how it was asked
+    stopped_by                            null, or why there are fewer rounds than were asked for: "interrupted", or
+                                          what went wrong in the next one
     num_requests, num_completed           completed: ended by length with exactly the tokens that were asked for
     num_cancelled, num_failed, num_lost   of the others: on purpose; otherwise than asked; not at all
     finish_reasons, errors                how many requests ended in which way ("none": not at all) and with what error
@@ -82,9 +87,9 @@ from loadtest.results.files import write_report
 from loadtest.targets.systems import Say
 from loadtest.targets.target import Target
 from loadtest.turns import HEADWAY, Measured, Run, Turns
-from loadtest.workloads.arrivals import Arrivals
+from loadtest.workloads.arrivals import Arrivals, grown
 from loadtest.workloads.drawing import DEFAULT_VOCAB_SIZE
-from loadtest.workloads.requests import Request
+from loadtest.workloads.requests import Request, count_apart
 from loadtest.workloads.workload import Workload
 
 NUM_COMPARED_ROUNDS = 3
@@ -102,35 +107,33 @@ def bench(options: BenchOptions, settings: Settings, say: Say, watch: Watch = no
     settings = with_weights(settings, workload.weights)
     model_source = None if floor is None else floor.model_source
     opening = Opening(settings, say, watch, options.timeout_seconds, model_source, workload.longest)
-    report = {
-        **_what_was_run(options, workload, settings),
-        **_measured(options, workload, opening),
-        "machine": _machine(settings),
-    }
-    report["floor"] = None if floor is None else _floor_report(floor.floor, workload.requests, report)
-    if options.json_path is not None:
-        write_report(options.json_path, json.dumps(report, indent=1) + "\n")
-    if options.html_path is not None:
-        _write_page(report, options.html_path)
+    with ExitStack() as stack, _said_when_interrupted(say):
+        report = {
+            **_what_was_run(options, workload, settings),
+            **_measured(options, workload, opening, stack),
+            "machine": _machine(settings),
+        }
+        report["floor"] = None if floor is None else _floor_report(floor.floor, workload.requests, report)
+        _write(report, options)  # now: whoever does not wait for the end of all that was started loses nothing
     return report
 
 
-def _measured(options: BenchOptions, workload: Workload, opening: Opening) -> dict[str, Any]:
-    """Everything is started, and ended again."""
-    with ExitStack() as stack, _said_when_interrupted(opening.say):
-        systems = opening.open_all(stack, dict(zip((HEADWAY, *options.opponents), options.systems, strict=True)))
-        turns = Turns(
-            systems,
-            workload.requests,
-            workload.schedule,
-            opening.say,
-            summarise=_summarise(workload, opening.settings),
-            title=options.title,
-            rotates=workload.shares_prefixes,
-        )
-        measured = turns.take(options.num_rounds or _default_rounds(options)).with_few_details()
+def _measured(options: BenchOptions, workload: Workload, opening: Opening, stack: ExitStack) -> dict[str, Any]:
+    """Everything is started; ``stack`` ends it."""
+    systems = opening.open_all(stack, dict(zip((HEADWAY, *options.opponents), options.systems, strict=True)))
+    turns = Turns(
+        systems,
+        workload.requests,
+        workload.schedule,
+        opening.say,
+        summarise=_summarise(workload, opening.settings),
+        title=options.title,
+        rotates=workload.shares_prefixes,
+    )
+    measured = turns.take(options.num_rounds or _default_rounds(options)).with_few_details()
     return {
         **median_run(measured.runs[HEADWAY]),
+        "stopped_by": measured.stopped_by,
         "facts": measured.facts[HEADWAY],
         "runs": measured.runs[HEADWAY],
         "bursts": measured.bursts.get(HEADWAY, []),
@@ -172,6 +175,13 @@ def say(stage: str) -> None:
     print(stage, file=sys.stderr, flush=True)
 
 
+def _write(report: Mapping[str, Any], options: BenchOptions) -> None:
+    if options.json_path is not None:
+        write_report(options.json_path, json.dumps(report, indent=1) + "\n")
+    if options.html_path is not None:
+        _write_page(report, options.html_path)
+
+
 def _write_page(report: Mapping[str, Any], path: Path) -> None:
     """Read back from its JSON, as that of a file is."""
     from loadtest.page.write import write_page  # matplotlib takes a second to import
@@ -209,8 +219,9 @@ def _comparisons(report: Mapping[str, Any]) -> Iterator[str]:
             yield comparison_text(name, peer["ratios"], ours)
             continue
         yield comparison_text(f"{name}, all at once", peer["bursts"]["ratios"], ours)
-        yield comparison_text(f"{name}, each at {report['load']:.0%} of its own capacity", peer["ratios"], ours)
-        yield comparison_text(f"{name}, both at {report['load']:.0%} of {name}'s", peer["same_rate"]["ratios"], ours)
+        load = grown(report["load"], report["growth"], "{:.0%}")
+        yield comparison_text(f"{name}, each at {load} of its own capacity", peer["ratios"], ours)
+        yield comparison_text(f"{name}, both at {load} of {name}'s", peer["same_rate"]["ratios"], ours)
 
 
 def _all_runs(report: Mapping[str, Any]) -> Iterator[Run]:
@@ -237,6 +248,9 @@ def _what_was_run(options: BenchOptions, workload: Workload, settings: Settings)
         "arrivals": schedule.arrivals,
         "load": schedule.load if schedule.measures_capacity else None,
         "num_clients": schedule.num_clients if schedule.arrivals is Arrivals.CLOSED else None,
+        "growth": schedule.growth if schedule.arrivals is Arrivals.RAMP else None,
+        "ramp_seconds": schedule.ramp_seconds if schedule.arrivals is Arrivals.RAMP else None,
+        "num_apart": 0 if schedule.arrivals is Arrivals.TRACE else count_apart(workload.requests),
         "workload": workload.name,
         "scenario": workload.scenario,
         "seed": workload.seed,

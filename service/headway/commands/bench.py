@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from headway.commands import bench_compare, bench_report
-from headway.commands.bench_queue import bench_the_queue, queue_options, take_queue_options
+from headway.commands.bench_queue import bench_the_queue, leave_if_stopped, queue_options, take_queue_options
 from headway.commands.command_line import command_line
 from headway.commands.flags import SettingFlags, SettingsGroup, setting_flags
 from headway.commands.numbers import ABOVE_ZERO
@@ -90,7 +90,8 @@ PEERS = (
 def command(flags: SettingFlags, list_scenarios: bool, target: str, peers: str, **given: Any) -> None:
     """Measure throughput and latencies with requests of exact lengths, and how far from the machine's floor they are.
 
-    Exits with status 1 if a request was neither completed nor cancelled on purpose.
+    Exits with status 1 if a request was neither completed nor cancelled on purpose. Ctrl-C keeps the rounds that are
+    whole.
     """
     if click.get_current_context().invoked_subcommand is not None:
         return  # click calls a group's function before that of its subcommand
@@ -118,6 +119,7 @@ def command(flags: SettingFlags, list_scenarios: bool, target: str, peers: str, 
     with sigterm_as_ctrl_c(), watching() as watch:
         report = bench(options, settings, say, watch)
     click.echo(report_text(report))
+    leave_if_stopped(report["stopped_by"])
     if not is_complete(report):
         raise SystemExit(FAILED)
 

@@ -150,6 +150,19 @@ def test_a_closed_loop_beside_rates_is_no_level():
     assert levels(report(run(100), arrivals="closed", num_clients=8)) == {}
 
 
+def test_a_level_above_all_lines_is_in_view():
+    offered = [report(run(t, rate=t / 50), arrivals="poisson", rate=t / 50) for t in (50.0, 90.0)]
+    figure = loads.draw_throughput(subjects(*offered, report(run(500))))
+    least, greatest = figure.axes[0].get_ylim()
+    assert least == 0
+    assert greatest > 500
+
+
+def test_a_ramp_has_no_one_rate_to_be_drawn_at():
+    ramps = [report(run(t, rate=t), arrivals="ramp", rate=t, growth=5.0, ramp_seconds=60.0) for t in (1.0, 2.0)]
+    assert loads.draw_throughput(subjects(*ramps)) is None
+
+
 def test_a_point_is_the_median_of_the_runs_at_its_load():
     slow = report(*(run(t, rate=1.0) for t in (10, 12, 17)), arrivals="poisson", rate=1.0)
     fast = report(*(run(t, rate=2.0) for t in (20, 29, 22)), arrivals="poisson", rate=2.0)
@@ -162,6 +175,27 @@ def test_the_floor_lies_below_the_step_of_its_size():
     drawn = lines(steps.draw_step_times(subjects(content)))
     assert drawn["headway"].tolist() == [[1, pytest.approx(9)], [2, pytest.approx(18)]]
     assert drawn["floor of headway"].tolist() == [[1, 4], [2, 5]]
+
+
+def test_the_floor_is_that_of_the_target_alone_beside_other_systems():
+    measured = {"1": {"num_steps": 1, **summary(0.01)}}
+    others = {f"other-{number}": peer(run(step_seconds=measured)) for number in range(4)}
+    content = report(run(step_seconds=measured), floor={"decode_step_seconds": {"1": 0.004}}, peers=others)
+    assert lines(steps.draw_step_times(subjects(content))).keys() == {"headway", *others, "floor of headway"}
+
+
+def test_a_long_legend_leaves_the_plot_its_room():
+    def room(num_lines: int) -> float:
+        """Height of the plot itself, in inches."""
+        figure = svg.new_figure()
+        axes = figure.subplots()
+        for number in range(num_lines):
+            axes.plot([0, 1], label=f"a system with a name that takes a whole row, {number}")
+        svg.add_legend(axes)
+        figure.draw_without_rendering()
+        return axes.get_position().height * figure.get_figheight()
+
+    assert room(12) == pytest.approx(room(2), rel=0.1)
 
 
 def test_a_bar_is_as_long_as_the_median_share_of_slots():
