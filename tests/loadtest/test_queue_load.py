@@ -81,7 +81,7 @@ def test_what_was_measured_whole_is_kept_when_the_rest_is_not(stop, stopped_by, 
         "sjf": ["1000"],
     }
     assert report["stopped_by"] == stopped_by
-    assert json.loads(out.read_text())["stopped_by"] == stopped_by
+    assert json.loads((tmp_path / "out").read_text())["stopped_by"] == stopped_by
     assert "sjf 1,000" in queue_report_text(report)
 
 
