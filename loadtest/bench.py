@@ -18,7 +18,8 @@ a ratio is Headway's figure over the other's, ``{"median", "min", "max"}`` over 
     num_requests, num_completed           completed: ended by length with exactly the tokens that were asked for
     num_cancelled, num_failed, num_lost   of the others: on purpose; otherwise than asked; not at all
     finish_reasons, errors                how many requests ended in which way ("none": not at all) and with what error
-    num_output_tokens, duration_seconds   of all requests; from the first one's arrival to the last one's end
+    num_output_tokens, duration_seconds   of all requests; from the first one's arrival to the last one's end (or token,
+                                          if it never ended)
     output_tokens_per_s                   the quotient
     ttft_seconds, tpot_seconds            summaries over completed requests: time to first token; mean time per token
                                           after it
@@ -143,12 +144,24 @@ def _measured(options: BenchOptions, workload: Workload, opening: Opening, stack
 
 def report_text(report: Mapping[str, Any]) -> str:
     floor = [floor_text(report["floor"])] if report["floor"] else []
-    return "\n".join([to_text(report), *floor, *_comparisons(report)])
+    return "\n".join([to_text(report), *floor, *_comparisons(report), *_shortfalls(report)])
 
 
 def is_complete(report: Mapping[str, Any]) -> bool:
     """Whether every run of every system did all of the work, but for what was cancelled on purpose."""
-    return all(run["num_completed"] + run["num_cancelled"] == run["num_requests"] for run in _all_runs(report))
+    return not any(map(_num_missing, _all_runs(report)))
+
+
+def _num_missing(run: Run) -> int:
+    return int(run["num_requests"] - run["num_completed"] - run["num_cancelled"])
+
+
+def _shortfalls(report: Mapping[str, Any]) -> Iterator[str]:
+    """Of all runs; the figures above are of one, in which nothing may be missing."""
+    runs = list(_all_runs(report))
+    if not is_complete(report):
+        num_short = sum(_num_missing(run) > 0 for run in runs)
+        yield f"not all of the work was done: {num_short} of {len(runs)} runs, {sum(map(_num_missing, runs))} requests"
 
 
 def mean_context_tokens(requests: Sequence[Request]) -> float:

@@ -19,9 +19,11 @@ from loadtest.recording import Recording
 from loadtest.report import build_report, without_details
 from loadtest.targets.systems import Say, System
 from loadtest.workloads.arrivals import BURST, Arrivals, Schedule
-from loadtest.workloads.plan import Plan
+from loadtest.workloads.plan import ClosedLoop, Plan
 from loadtest.workloads.requests import Request, count_apart
 
+LONG_SECONDS = 300.0
+"""From which on a run says how long its requests take to come, which had better be meant."""
 HEADWAY = "headway"
 """The target's name among the systems."""
 
@@ -124,13 +126,19 @@ class Turns:
     def _measure(self, name: str, plan: Plan, rate: float | None, how: str) -> Run:
         number = next(self._numbers) if self.rotates else 0
         requests = [request.rotated(number) for request in self.requests]
+        shown = self.title if name == HEADWAY else name
+        self._say_if_long(plan)
         run = {"rate": rate, **self.summarise(self.systems[name].run(requests, plan))}
         if not run["num_completed"]:
-            ended = {**run["finish_reasons"], **run["errors"]}
-            raise BenchError(f"{name} completed none of the requests: {ended}")
-        shown = self.title if name == HEADWAY else name
+            why = run["errors"] or run["finish_reasons"]
+            counts = ", ".join(f"{number} {reason}" for reason, number in why.items())
+            raise BenchError(f"{shown} completed none of the requests: {counts}")
         self.say(f"  {shown}, {how}: {run['output_tokens_per_s']:.1f} output tokens/s")
         return run
+
+    def _say_if_long(self, plan: Plan) -> None:
+        if not isinstance(plan, ClosedLoop) and max(plan) > LONG_SECONDS:
+            self.say(f"  the last request comes after {max(plan) / 60:,.0f} minutes")
 
 
 def _of_median_alone(runs: Sequence[Run]) -> list[Run]:

@@ -52,7 +52,7 @@ class Schedule:
     def text(self, rate: float | None) -> str:
         """For people; ``rate`` as in `plan`."""
         if rate is not None:
-            return f"{grown(rate, self.growth, '{:.2f}')} requests/s"
+            return f"{grown(rate, self.growth, '{:.4g}')} requests/s"
         if self.arrivals is Arrivals.CLOSED:
             return f"{self.num_clients} clients"
         return "all at once" if self.arrivals is Arrivals.BURST else self.arrivals.value

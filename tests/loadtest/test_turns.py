@@ -154,10 +154,11 @@ def said_of(schedule: Schedule, *due_at: float) -> str:
 @pytest.mark.parametrize(
     ("schedule", "due_at", "said"),
     [
+        (Schedule(Arrivals.POISSON, rate=0.001234), (), "headway, 0.001234 requests/s"),
         (Schedule(), (), "headway, all at once"),
         (Schedule(), (1.0, 2.0), "headway, all at once and 2 at times of their own"),
-        (Schedule(Arrivals.GAMMA, rate=2.0), (), "headway, 2.00 requests/s"),
-        (Schedule(Arrivals.RAMP, rate=2.0, growth=3.0, ramp_seconds=9.0), (), "headway, 2.00 to 6.00 requests/s"),
+        (Schedule(Arrivals.GAMMA, rate=2.0), (), "headway, 2 requests/s"),
+        (Schedule(Arrivals.RAMP, rate=2.0, growth=3.0, ramp_seconds=9.0), (), "headway, 2 to 6 requests/s"),
         (Schedule(Arrivals.CLOSED, num_clients=3), (), "headway, 3 clients"),
     ],
 )
@@ -165,8 +166,23 @@ def test_it_is_said_how_requests_come(schedule, due_at, said):
     assert said_of(schedule, *due_at) == said
 
 
+@pytest.mark.parametrize(("rate", "words"), [(0.001, ["  the last request comes after 67 minutes"]), (1.0, [])])
+def test_a_run_that_takes_long_is_said_to(rate, words):
+    turns, _, _, _ = turns_of(Schedule(Arrivals.POISSON, rate=rate))
+    said: list[str] = []
+    replace(turns, systems={HEADWAY: turns.systems[HEADWAY]}, say=said.append).take(1)
+    assert [line for line in said if "minutes" in line] == words
+
+
+def test_the_target_is_called_what_people_call_it():
+    turns, ours, _, _ = turns_of(Schedule())
+    ours.reason = FinishReason.REJECTED
+    with pytest.raises(BenchError, match="gateway completed none"):
+        replace(turns, title="gateway").take(1)
+
+
 def test_a_system_that_completes_nothing_is_an_error_with_its_reasons():
     turns, _, theirs, _ = turns_of(Schedule())
     theirs.reason = FinishReason.REJECTED
-    with pytest.raises(BenchError, match=r"vllm completed none of the requests: \{'rejected': 3\}"):
+    with pytest.raises(BenchError, match="vllm completed none of the requests: 3 rejected"):
         turns.take(1)
