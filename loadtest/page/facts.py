@@ -35,7 +35,7 @@ def _facts(document: Document) -> Iterator[tuple[str, str]]:
     known = {
         "command": document.command,
         "scenario": document.scenario,
-        "workload": document.workload,
+        "workload": None if document.workload == document.scenario else document.workload,
         "requests": document.num_requests,
         "arrivals": _arrivals(document),
         "seed": document.seed,
@@ -91,5 +91,7 @@ def _machine(machine: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for name, value in machine.items():
         if name == "memory_bytes" and isinstance(value, int):
             yield "memory", f"{value / 2**30:.1f} GiB"
+        elif name == "load_average" and isinstance(value, float):
+            yield name, f"{value:.2f}"
         else:
             yield name, value

@@ -14,8 +14,9 @@ from matplotlib.figure import Figure
 
 from loadtest.page import svg
 from loadtest.page.subjects import Subject
-from loadtest.results.documents import RunFigures
+from loadtest.results.documents import Document, RunFigures
 from loadtest.results.figures import Readings
+from loadtest.workloads.arrivals import Arrivals
 
 Reader = Callable[[RunFigures], float | None]
 
@@ -47,8 +48,13 @@ def _bursts(system: str, subjects: Sequence[Subject]) -> list[RunFigures]:
         run
         for subject in subjects
         for run in subject.runs
-        if subject.system == system and run.rate is None and subject.document.num_clients is None
+        if subject.system == system and run.rate is None and _may_be_burst(subject.document)
     ]
+
+
+def _may_be_burst(document: Document) -> bool:
+    """Where a run without a rate is one: clients of a closed loop and traces have none either."""
+    return document.num_clients is None and document.arrivals != Arrivals.TRACE
 
 
 def draw_latency(subjects: Sequence[Subject], key: str, statistic: str, name: str) -> Figure | None:

@@ -194,6 +194,12 @@ def test_a_ramp_is_told_from_its_start_to_its_end(fields, words, render):
     assert ("load" in fields) == ("output tokens/s ÷ vllm, each at 20% to 100% of its own capacity" in page.rows)
 
 
+def test_a_scenario_is_named_once(render):
+    words = render(report(workload="chat", scenario="chat")).words
+    assert "scenario" in words
+    assert "workload" not in words
+
+
 def test_a_report_that_was_stopped_says_so(render):
     assert "interrupted" in render(report(stopped_by="interrupted")).words
     assert "stopped by" not in render(report(stopped_by=None)).words

@@ -146,8 +146,9 @@ def test_what_a_system_gives_when_all_come_at_once_is_a_level_of_its_colour():
     assert levels(report(run(100))) == {100: svg.colour(0)}
 
 
-def test_a_closed_loop_beside_rates_is_no_level():
-    assert levels(report(run(100), arrivals="closed", num_clients=8)) == {}
+@pytest.mark.parametrize("arrivals", [{"arrivals": "closed", "num_clients": 8}, {"arrivals": "trace"}])
+def test_what_has_no_rate_and_is_no_burst_is_no_level(arrivals):
+    assert levels(report(run(100), **arrivals)) == {}
 
 
 def test_a_level_above_all_lines_is_in_view():
