@@ -42,9 +42,9 @@ a ratio is Headway's figure over the other's, ``{"median", "min", "max"}`` over 
     prefill_step_seconds                  the same of all steps with prompt tokens in them
     schedule_seconds                      the part of each step that decides it
     num_steps, num_prefill_tokens
-    slot_utilisation                      share of the slots, over all steps, that computed something: of max_num_seqs in
-                                          each, and with static batches of the rows that the batch began with. With fewer
-                                          requests than max_num_seqs only the latter can be near to 1
+    slot_utilisation                      share of the slots, over all steps, that computed something: of max_num_seqs
+                                          each, and with static batches of the rows that a batch began with (with fewer
+                                          requests than max_num_seqs only these can be near to 1)
     num_preemptions, num_recomputed_tokens
     cpu_seconds                           by process, during the run: "engine", and for the target ``nats`` also
                                           "client", "nats-server", "queue" and "worker"; of a server "client" alone
