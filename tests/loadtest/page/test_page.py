@@ -194,6 +194,18 @@ def test_a_ramp_is_told_from_its_start_to_its_end(fields, words, render):
     assert ("load" in fields) == ("output tokens/s ÷ vllm, each at 20% to 100% of its own capacity" in page.rows)
 
 
+def test_of_the_parts_of_a_mix_the_longest_wait_is_told(render):
+    rows = [
+        request(seconds=seconds, label=label) for label, seconds in (("a", 5.0), ("a", 9.0), ("a", 1.0), ("b", 1.0))
+    ]
+    assert render(report(run(requests=rows))).rows["a, headway"][-1] == "900 ms"
+
+
+def test_one_tenant_alone_has_no_table(render):
+    assert "Tenants" not in render(report(run(tenants={"acme": TENANTS["acme"]}))).titles
+    assert "Tenants" in render(report(run(tenants=TENANTS))).titles
+
+
 def test_a_scenario_is_named_once(render):
     words = render(report(workload="chat", scenario="chat")).words
     assert "scenario" in words
