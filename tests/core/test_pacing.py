@@ -134,6 +134,14 @@ def test_where_the_decodes_alone_take_longer_each_step_still_computes_a_page_of_
     assert len(engine.plans) - started == 1600 / PAGE
 
 
+def test_where_not_even_a_token_fits_beside_the_decodes_each_step_still_computes_one():
+    machine = Machine(step=0.04, token=0.004, decode=0.0005, context=0.0, pair=0.0)
+    engine = an_engine(target=0.05, machine=machine)
+    let_decode(engine)
+    engine.add(2000, 10)
+    assert [prefill_tokens(engine.step()) for _ in range(20)][-15:] == [1] * 15
+
+
 def test_a_long_prompt_leaves_room_for_the_short_one_behind_it():
     engine = an_engine(target=0.05, max_prefill_chunk=128)
     let_decode(engine)

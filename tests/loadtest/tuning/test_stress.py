@@ -69,6 +69,13 @@ def test_every_slot_gives_a_token_in_every_step(engine):
     assert measured.num_preemptions == 0
 
 
+def test_the_first_token_of_a_request_ends_no_gap(engine):
+    short = tuple(Request((5, 6, 7), num_output_tokens=9, gap=1.0) for _ in range(4))
+    measured, _ = run(engine, seconds=20.0, requests=short)
+    assert measured.num_requests > 40
+    assert measured.tpot_seconds == pytest.approx(STEP_SECONDS, rel=0.01)
+
+
 def test_the_batch_is_mixed_from_the_start(engine):
     """Requests of one length that were all begun together would end together."""
     alike = tuple(Request((5, 6, 7), num_output_tokens=60, gap=1.0) for _ in range(4))
