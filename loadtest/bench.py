@@ -8,12 +8,18 @@ a ratio is Headway's figure over the other's, ``{"median", "min", "max"}`` over 
 
     target, arrivals, rate, load, num_clients, workload, scenario, seed, model, batching    what was run; null where it
                                           does not apply (rate and load of a burst; model of a server)
+    growth, ramp_seconds                  of a ramp: what its rate or load, which are those of its start, is multiplied
+                                          with by its end, and when that is; else null
+    num_apart                             requests whose part of the scenario has arrivals of its own
     facts                                 what a server takes of the requests' form (`loadtest.targets.openai_dialect`)
     settings, command                     those that are not their defaults, without secrets; how it was asked
+    stopped_by                            null, or why there are fewer rounds than were asked for: "interrupted", or
+                                          what went wrong in the next one
     num_requests, num_completed           completed: ended by length with exactly the tokens that were asked for
     num_cancelled, num_failed, num_lost   of the others: on purpose; otherwise than asked; not at all
     finish_reasons, errors                how many requests ended in which way ("none": not at all) and with what error
-    num_output_tokens, duration_seconds   of all requests; from the first one's arrival to the last one's end
+    num_output_tokens, duration_seconds   of all requests; from the first one's arrival to the last one's end (or token,
+                                          if it never ended)
     output_tokens_per_s                   the quotient
     ttft_seconds, tpot_seconds            summaries over completed requests: time to first token; mean time per token
                                           after it
@@ -36,7 +42,9 @@ a ratio is Headway's figure over the other's, ``{"median", "min", "max"}`` over 
     prefill_step_seconds                  the same of all steps with prompt tokens in them
     schedule_seconds                      the part of each step that decides it
     num_steps, num_prefill_tokens
-    slot_utilisation                      share of the batch's slots, over all steps, that computed something
+    slot_utilisation                      share of the slots, over all steps, that computed something: of max_num_seqs
+                                          each, and with static batches of the rows that a batch began with (with fewer
+                                          requests than max_num_seqs only these can be near to 1)
     num_preemptions, num_recomputed_tokens
     cpu_seconds                           by process, during the run: "engine", and for the target ``nats`` also
                                           "client", "nats-server", "queue" and "worker"; of a server "client" alone
@@ -82,9 +90,9 @@ from loadtest.results.files import write_report
 from loadtest.targets.systems import Say
 from loadtest.targets.target import Target
 from loadtest.turns import HEADWAY, Measured, Run, Turns
-from loadtest.workloads.arrivals import Arrivals
+from loadtest.workloads.arrivals import Arrivals, grown
 from loadtest.workloads.drawing import DEFAULT_VOCAB_SIZE
-from loadtest.workloads.requests import Request
+from loadtest.workloads.requests import Request, count_apart
 from loadtest.workloads.workload import Workload
 
 NUM_COMPARED_ROUNDS = 3
@@ -102,35 +110,33 @@ def bench(options: BenchOptions, settings: Settings, say: Say, watch: Watch = no
     settings = with_weights(settings, workload.weights)
     model_source = None if floor is None else floor.model_source
     opening = Opening(settings, say, watch, options.timeout_seconds, model_source, workload.longest)
-    report = {
-        **_what_was_run(options, workload, settings),
-        **_measured(options, workload, opening),
-        "machine": _machine(settings),
-    }
-    report["floor"] = None if floor is None else _floor_report(floor.floor, workload.requests, report)
-    if options.json_path is not None:
-        write_report(options.json_path, json.dumps(report, indent=1) + "\n")
-    if options.html_path is not None:
-        _write_page(report, options.html_path)
+    with ExitStack() as stack, _said_when_interrupted(say):
+        report = {
+            **_what_was_run(options, workload, settings),
+            **_measured(options, workload, opening, stack),
+            "machine": _machine(settings),
+        }
+        report["floor"] = None if floor is None else _floor_report(floor.floor, workload.requests, report)
+        _write(report, options)  # now: whoever does not wait for the end of all that was started loses nothing
     return report
 
 
-def _measured(options: BenchOptions, workload: Workload, opening: Opening) -> dict[str, Any]:
-    """Everything is started, and ended again."""
-    with ExitStack() as stack, _said_when_interrupted(opening.say):
-        systems = opening.open_all(stack, dict(zip((HEADWAY, *options.opponents), options.systems, strict=True)))
-        turns = Turns(
-            systems,
-            workload.requests,
-            workload.schedule,
-            opening.say,
-            summarise=_summarise(workload, opening.settings),
-            title=options.title,
-            rotates=workload.shares_prefixes,
-        )
-        measured = turns.take(options.num_rounds or _default_rounds(options)).with_few_details()
+def _measured(options: BenchOptions, workload: Workload, opening: Opening, stack: ExitStack) -> dict[str, Any]:
+    """Everything is started; ``stack`` ends it."""
+    systems = opening.open_all(stack, dict(zip((HEADWAY, *options.opponents), options.systems, strict=True)))
+    turns = Turns(
+        systems,
+        workload.requests,
+        workload.schedule,
+        opening.say,
+        summarise=_summarise(workload, opening.settings),
+        title=options.title,
+        rotates=workload.shares_prefixes,
+    )
+    measured = turns.take(options.num_rounds or _default_rounds(options)).with_few_details()
     return {
         **median_run(measured.runs[HEADWAY]),
+        "stopped_by": measured.stopped_by,
         "facts": measured.facts[HEADWAY],
         "runs": measured.runs[HEADWAY],
         "bursts": measured.bursts.get(HEADWAY, []),
@@ -140,12 +146,24 @@ def _measured(options: BenchOptions, workload: Workload, opening: Opening) -> di
 
 def report_text(report: Mapping[str, Any]) -> str:
     floor = [floor_text(report["floor"])] if report["floor"] else []
-    return "\n".join([to_text(report), *floor, *_comparisons(report)])
+    return "\n".join([to_text(report), *floor, *_comparisons(report), *_shortfalls(report)])
 
 
 def is_complete(report: Mapping[str, Any]) -> bool:
     """Whether every run of every system did all of the work, but for what was cancelled on purpose."""
-    return all(run["num_completed"] + run["num_cancelled"] == run["num_requests"] for run in _all_runs(report))
+    return not any(map(_num_missing, _all_runs(report)))
+
+
+def _num_missing(run: Run) -> int:
+    return int(run["num_requests"] - run["num_completed"] - run["num_cancelled"])
+
+
+def _shortfalls(report: Mapping[str, Any]) -> Iterator[str]:
+    """Of all runs; the figures above are of one, in which nothing may be missing."""
+    runs = list(_all_runs(report))
+    if not is_complete(report):
+        num_short = sum(_num_missing(run) > 0 for run in runs)
+        yield f"not all of the work was done: {num_short} of {len(runs)} runs, {sum(map(_num_missing, runs))} requests"
 
 
 def mean_context_tokens(requests: Sequence[Request]) -> float:
@@ -170,6 +188,13 @@ def _said_when_interrupted(say: Say) -> Iterator[None]:
 
 def say(stage: str) -> None:
     print(stage, file=sys.stderr, flush=True)
+
+
+def _write(report: Mapping[str, Any], options: BenchOptions) -> None:
+    if options.json_path is not None:
+        write_report(options.json_path, json.dumps(report, indent=1) + "\n")
+    if options.html_path is not None:
+        _write_page(report, options.html_path)
 
 
 def _write_page(report: Mapping[str, Any], path: Path) -> None:
@@ -209,8 +234,9 @@ def _comparisons(report: Mapping[str, Any]) -> Iterator[str]:
             yield comparison_text(name, peer["ratios"], ours)
             continue
         yield comparison_text(f"{name}, all at once", peer["bursts"]["ratios"], ours)
-        yield comparison_text(f"{name}, each at {report['load']:.0%} of its own capacity", peer["ratios"], ours)
-        yield comparison_text(f"{name}, both at {report['load']:.0%} of {name}'s", peer["same_rate"]["ratios"], ours)
+        load = grown(report["load"], report["growth"], "{:.0%}")
+        yield comparison_text(f"{name}, each at {load} of its own capacity", peer["ratios"], ours)
+        yield comparison_text(f"{name}, both at {load} of {name}'s", peer["same_rate"]["ratios"], ours)
 
 
 def _all_runs(report: Mapping[str, Any]) -> Iterator[Run]:
@@ -237,6 +263,9 @@ def _what_was_run(options: BenchOptions, workload: Workload, settings: Settings)
         "arrivals": schedule.arrivals,
         "load": schedule.load if schedule.measures_capacity else None,
         "num_clients": schedule.num_clients if schedule.arrivals is Arrivals.CLOSED else None,
+        "growth": schedule.growth if schedule.arrivals is Arrivals.RAMP else None,
+        "ramp_seconds": schedule.ramp_seconds if schedule.arrivals is Arrivals.RAMP else None,
+        "num_apart": 0 if schedule.arrivals is Arrivals.TRACE else count_apart(workload.requests),
         "workload": workload.name,
         "scenario": workload.scenario,
         "seed": workload.seed,

@@ -6,7 +6,7 @@ from headway.settings import Settings
 from loadtest.errors import BenchInputError
 from loadtest.options import BenchOptions
 from loadtest.peers.catalogue import Opponent, Peer, Variant
-from loadtest.results.files import check_writable
+from loadtest.results.files import check_all_writable
 from loadtest.targets.systems import check_target
 from loadtest.targets.target import Target
 from loadtest.workloads.arrivals import Arrivals
@@ -26,8 +26,7 @@ def check(options: BenchOptions, settings: Settings) -> None:
             raise BenchInputError(f"{options.target} cannot be compared with itself")
         if isinstance(opponent, Peer):
             _check_peer(name, workload)
-    for path in filter(None, (options.json_path, options.html_path)):
-        check_writable(path)
+    check_all_writable(options.json_path, options.html_path)
 
 
 def _check_system(system: Opponent, settings: Settings) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from headway.core.errors import HeadwayError, InputError
 
+INTERRUPTED = "interrupted"
+
 
 class BenchError(HeadwayError):
     """A system could not be started, or did not do the work."""
@@ -11,3 +13,8 @@ class BenchError(HeadwayError):
 
 class BenchInputError(InputError):
     """What is asked of a load test cannot be done, or a file that it is given cannot be used."""
+
+
+def reason(stop: KeyboardInterrupt | HeadwayError) -> str:
+    """Why a measurement ended early, for its report."""
+    return INTERRUPTED if isinstance(stop, KeyboardInterrupt) else str(stop)

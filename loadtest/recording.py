@@ -179,6 +179,8 @@ class Recording:
 
     @property
     def duration_seconds(self) -> float:
-        """From the moment that the first request is due to the end of the last."""
-        ended = [timeline.ended_at for timeline in self.timelines if timeline.ended_at is not None]
-        return max(ended) - min(timeline.due_at for timeline in self.timelines) if ended else 0.0
+        """From the moment that the first request is due to the end of the last, or to the last token of one that never
+        ended: what is counted came within it."""
+        seen = (moment for line in self.timelines for moment in (line.ended_at, line.last_token_at))
+        ended_at = max((moment for moment in seen if moment is not None), default=None)
+        return 0.0 if ended_at is None else ended_at - min(timeline.due_at for timeline in self.timelines)

@@ -99,6 +99,7 @@ def _lines(report: Mapping[str, Any]) -> Iterable[str]:
         f" in {report['duration_seconds']:.2f} s: {report['output_tokens_per_s']:.1f} output tokens/s"
     )
     if report["num_completed"] < report["num_requests"]:
+        yield ", ".join(f"{report[f'num_{outcome}']} {outcome}" for outcome in ("cancelled", "failed", "lost"))
         yield "ended: " + ", ".join(f"{number} {reason}" for reason, number in report["finish_reasons"].items())
     yield from (f"error: {number} x {error}" for error, number in report["errors"].items())
     yield f"{'':14}{'mean':>9}{'p50':>9}{'p90':>9}{'p99':>9}"

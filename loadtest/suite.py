@@ -36,11 +36,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.folder.mkdir(parents=True, exist_ok=True)
     studies = _chosen(options.group, options.only)
     tell(f"about {sum(study.minutes for study in studies):.0f} minutes: {', '.join(study.name for study in studies)}")
-    failed = []
-    for study in studies:
-        tell(f"== {time.strftime('%H:%M:%S')} {study.name}, about {study.minutes:g} minutes")
-        if not study.run(options.folder, options.full):
-            failed.append(study.name)
+    failed: list[str] = []
+    try:
+        for study in studies:
+            tell(f"== {time.strftime('%H:%M:%S')} {study.name}, about {study.minutes:g} minutes")
+            if not study.run(options.folder, options.full):
+                failed.append(study.name)
+    except KeyboardInterrupt:
+        tell("interrupted: the table is of the studies that were done by now")
+        failed += [study.name for study in studies[studies.index(study) :]]
     results = to_markdown(options.folder)
     (options.folder / "results.md").write_text(results)
     print(results)

@@ -8,6 +8,7 @@ from typing import Any
 from loadtest.page.names import printable, readable
 from loadtest.page.table import ABSENT, Table, names_in
 from loadtest.results.documents import Document, FloorFigures
+from loadtest.workloads.arrivals import grown
 
 
 def what_was_run(documents: Mapping[str, Document]) -> Table:
@@ -34,7 +35,7 @@ def _facts(document: Document) -> Iterator[tuple[str, str]]:
     known = {
         "command": document.command,
         "scenario": document.scenario,
-        "workload": document.workload,
+        "workload": None if document.workload == document.scenario else document.workload,
         "requests": document.num_requests,
         "arrivals": _arrivals(document),
         "seed": document.seed,
@@ -43,6 +44,7 @@ def _facts(document: Document) -> Iterator[tuple[str, str]]:
         "model": document.model,
         "batching": document.batching,
         "runs": len(document.runs),
+        "stopped by": document.stopped_by,
         **_floor(document.floor or FloorFigures()),
         **{name.removeprefix("num_").replace("_", " "): value for name, value in _machine(document.machine)},
         **{f"peer {name}": _pairs(peer.facts) for name, peer in document.peers.items()},
@@ -76,15 +78,20 @@ def _pairs(facts: Mapping[str, Any]) -> str:
 def _arrivals(document: Document) -> str:
     how = "" if document.arrivals is None else text(document.arrivals)
     if document.num_clients is not None:
-        return f"{how}, {document.num_clients} clients"
-    if document.load is not None:
-        return f"{how}, at {document.load:.0%} of each system's capacity"
-    return how if document.rate is None else f"{how}, {document.rate:g} requests/s"
+        how += f", {document.num_clients} clients"
+    elif document.load is not None:
+        how += f", at {grown(document.load, document.growth, '{:.0%}')} of each system's capacity"
+    elif document.rate is not None:
+        how += f", {grown(document.rate, document.growth, '{:g}')} requests/s"
+    how += "" if document.ramp_seconds is None else f" within {document.ramp_seconds:g} s"
+    return how + (f"; {document.num_apart:,} requests at times of their own" if document.num_apart else "")
 
 
 def _machine(machine: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for name, value in machine.items():
         if name == "memory_bytes" and isinstance(value, int):
             yield "memory", f"{value / 2**30:.1f} GiB"
+        elif name == "load_average" and isinstance(value, float):
+            yield name, f"{value:.2f}"
         else:
             yield name, value

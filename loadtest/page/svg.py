@@ -27,6 +27,8 @@ VARIABLES = {INK: "ink", MUTED: "muted", GRID: "grid", **{colour: f"series-{n}" 
 
 WIDTH, HEIGHT = 6.4, 3.4
 """Inches of 72 points; the page scales them."""
+LEGEND_ROW = 0.19
+"""What each row of a legend but the first adds to the height, so that it takes no room from the plot."""
 _STYLE: dict[Any, Any] = {
     "axes.edgecolor": MUTED,
     "axes.grid": True,
@@ -96,12 +98,13 @@ def label(name: str) -> str:
 
 
 def add_legend(axes: Axes) -> None:
-    """Below the plot, where it hides nothing; left out for one line, which the title names."""
+    """Below the plot, where it hides nothing; left out for one line, which the title names. Once for a figure."""
     handles, labels = axes.get_legend_handles_labels()
     if len(labels) > 1:
         columns = 1 if max(map(len, labels)) > 34 else 2 if max(map(len, labels)) > 16 else 3
         figure = axes.get_figure(root=True)
         assert figure is not None
+        figure.set_figheight(figure.get_figheight() + LEGEND_ROW * (-(-len(labels) // columns) - 1))
         figure.legend(handles, labels, loc="outside lower center", ncols=columns)
 
 

@@ -11,20 +11,21 @@ from loadtest.page.table import ABSENT, Table, names_in
 from loadtest.results.documents import Document, Goodput, RatioSpread, RequestRow, RunFigures
 from loadtest.results.figures import LATENCIES, STATISTICS, THROUGHPUT, Readings, Unit
 from loadtest.statistics import Summary, summarise
+from loadtest.workloads.arrivals import grown
 
 WAITS = {key: LATENCIES[key] for key in ("ttft_seconds", "e2e_seconds", "queue_seconds")}
 """What is told of a tenant, and of a part of a mix."""
 OVERVIEW = (
     "",
     "completed",
-    "output tokens/s",
-    "slots used",
-    "goodput",
-    "CPU time",
-    "preemptions",
     "cancelled",
     "failed",
     "lost",
+    "output tokens/s",
+    "slots used",
+    "preemptions",
+    "goodput",
+    "CPU time",
     "errors",
 )
 """Columns of the first table, of which those that say something are shown."""
@@ -59,14 +60,14 @@ def _overview_row(subject: Subject) -> tuple[str, ...]:
     return (
         subject.name,
         f"{run.num_completed:,} of {run.num_requests:,}",
-        Readings(tuple(run.output_tokens_per_s for run in subject.runs)).show(THROUGHPUT.unit),
-        _show(run.slot_utilisation, Unit.SHARE),
-        _goodput(run.goodput),
-        _cpu_time(run),
-        _show(run.num_preemptions, Unit.COUNT),
         _show(run.num_cancelled or None, Unit.COUNT),
         _show(run.num_failed, Unit.COUNT),
         _show(run.num_lost, Unit.COUNT),
+        Readings(tuple(run.output_tokens_per_s for run in subject.runs)).show(THROUGHPUT.unit),
+        _show(run.slot_utilisation, Unit.SHARE),
+        _show(run.num_preemptions, Unit.COUNT),
+        _goodput(run.goodput),
+        _cpu_time(run),
         ", ".join(f"{number:,} × {printable(error)}" for error, number in run.errors.items()) or ABSENT,
     )
 
@@ -110,10 +111,11 @@ def _ratios_of(document: Document, suffix: str) -> Iterator[tuple[str, RatioSpre
     names = {THROUGHPUT.key: THROUGHPUT.name, **LATENCIES}
     for key, peer in document.peers.items():
         name = readable(key)
+        load = None if document.load is None else grown(document.load, document.growth, "{:.0%}")
         sections = [
             ("all at once", peer.bursts),
-            ("" if document.load is None else f"each at {document.load:.0%} of its own capacity", peer),
-            ("" if document.load is None else f"both at {document.load:.0%} of {name}'s", peer.same_rate),
+            ("" if load is None else f"each at {load} of its own capacity", peer),
+            ("" if load is None else f"both at {load} of {name}'s", peer.same_rate),
         ]
         for how, section in sections:
             for figure, ratio in section.ratios.items() if section is not None else ():

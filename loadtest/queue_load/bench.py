@@ -4,6 +4,7 @@ The JSON is one object. A summary is ``{"mean", "p50", "p90", "p99"}`` in second
 
     target                            "queue"
     options                           `QueueLoad`: what was run
+    stopped_by                        null, or why not all was measured: "interrupted", or what went wrong
     machine                           CPU, cores, versions, load average
     policies                          by policy, by number of waiting jobs, what `parts` were measured:
       core                            the state machine alone: ``adds_per_s``, ``grants_and_settlements_per_s`` and
@@ -29,10 +30,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from itertools import product
 from typing import Any
 
+from headway.core.errors import HeadwayError
 from headway.core.queue_config import QueuePolicy
 from headway.settings import Settings
+from loadtest.errors import reason
 from loadtest.machine import describe_machine
 from loadtest.queue_load.core_part import measure_core
 from loadtest.queue_load.measure import measure
@@ -47,20 +51,32 @@ def bench_queue(options: QueueLoad, settings: Settings, say: Callable[[str], Non
     """The report, written to ``json_path`` too. Raises ``HeadwayError``."""
     if options.json_path is not None:
         check_writable(options.json_path)
-    policies = {
-        policy.value: {str(size): _measure(options, settings, policy, size, say) for size in options.sizes}
-        for policy in options.policies
-    }
+    measured = _measure_all(options, settings, say)
     report = {
         "target": "queue",
         "options": {**asdict(options), "json_path": None if options.json_path is None else str(options.json_path)},
         "machine": describe_machine(),
-        "policies": policies,
-        "growth": {policy: _growth(options, by_size) for policy, by_size in policies.items()},
+        **measured,
+        "growth": {policy: _growth(options, by_size) for policy, by_size in measured["policies"].items()},
     }
     if options.json_path is not None:
         write_report(options.json_path, json.dumps(report, indent=1) + "\n")
     return report
+
+
+def _measure_all(options: QueueLoad, settings: Settings, say: Callable[[str], None]) -> Found:
+    """``policies``, and ``stopped_by``. What is whole counts, whatever becomes of the next."""
+    policies: dict[str, Found] = {}
+    for policy, size in product(options.policies, options.sizes):
+        try:
+            found = _measure(options, settings, policy, size, say)
+        except (KeyboardInterrupt, HeadwayError) as stop:
+            if not policies:
+                raise
+            say(f"{policy} with {size} waiting does not count: {reason(stop)}")
+            return {"policies": policies, "stopped_by": reason(stop)}
+        policies.setdefault(policy.value, {})[str(size)] = found
+    return {"policies": policies, "stopped_by": None}
 
 
 def _measure(

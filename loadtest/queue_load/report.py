@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from loadtest.queue_load.summaries import at
+from loadtest.results.figures import rounded
 
 CORE_COLUMNS = {
     "added/s": ("core/adds_per_s", 1.0),
@@ -42,10 +43,10 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
     rows = [(policy, size, found) for policy, by_size in report["policies"].items() for size, found in by_size.items()]
     for title, part, columns in (("state machine", "core", CORE_COLUMNS), ("intake", "intake", INTAKE_COLUMNS)):
         if any(part in found for _, _, found in rows):
-            yield from _table(title, columns, ((f"{policy} {size}", found) for policy, size, found in rows))
+            yield from _table(title, columns, ((f"{policy} {int(size):,}", found) for policy, size, found in rows))
     for part in ("serve", "records"):
         served = [
-            (f"{policy} {size}, {number} workers", found[part][number])
+            (f"{policy} {int(size):,}, {number} worker{'s' * (number != '1')}", found[part][number])
             for policy, size, found in rows
             for number in found.get(part, ())
         ]
@@ -63,7 +64,7 @@ def _table(title: str, columns: Columns, rows: Iterable[tuple[str, Mapping[str, 
 
 
 def _cell(value: float | None, scale: float) -> str:
-    return "-" if value is None else f"{value * scale:.4g}"
+    return "-" if value is None else rounded(value * scale)
 
 
 def _growth(growth: Mapping[str, Mapping[str, Mapping[str, float]]]) -> Iterator[str]:

@@ -19,6 +19,8 @@ WHAT_WAS_RUN = (
     "arrivals",
     "load",
     "num_clients",
+    "growth",
+    "ramp_seconds",
     "model",
     "batching",
     "num_requests",

@@ -167,6 +167,11 @@ class Document(RunFigures):
     load: float | None = None
     num_clients: int | None = None
     """Of a closed loop."""
+    growth: float | None = None
+    """Of a ramp: its last rate or load over its first, which is ``rate`` or ``load``."""
+    ramp_seconds: float | None = None
+    num_apart: int = 0
+    """Requests at times of their own."""
     workload: Any = None
     scenario: Any = None
     seed: int | None = None
@@ -174,6 +179,8 @@ class Document(RunFigures):
     batching: str | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     command: str | None = None
+    stopped_by: str | None = None
+    """Why it has fewer runs than were asked for, if it has."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """What the target says of itself, such as a server's address."""
     floor: FloorFigures | None = None

@@ -42,8 +42,15 @@ class Unit(StrEnum):
         if self is Unit.COUNT and float(value).is_integer():
             return f"{value:,.0f}"
         if self is Unit.SECONDS:
-            return f"{_rounded(value)} s" if value >= 10 else f"{_rounded(value * 1000)} ms"
-        return _rounded(value)
+            return f"{rounded(value)} s" if value >= 10 else f"{rounded(value * 1000)} ms"
+        return rounded(value)
+
+
+def rounded(value: float) -> str:
+    """Three significant digits, and never an exponent."""
+    if abs(value) >= 100 or value == 0:
+        return f"{value:,.0f}"
+    return f"{float(f'{value:.3g}'):.6f}".rstrip("0").rstrip(".") if abs(value) < 0.01 else f"{value:.3g}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,10 +176,3 @@ def _readings(values: Iterable[float | None]) -> Readings | None:
 
 def _quotient(ours: float | None, theirs: float | None) -> float | None:
     return ours / theirs if ours is not None and theirs else None
-
-
-def _rounded(value: float) -> str:
-    """Three significant digits, and never an exponent."""
-    if abs(value) >= 100 or value == 0:
-        return f"{value:,.0f}"
-    return f"{float(f'{value:.3g}'):.6f}".rstrip("0").rstrip(".") if abs(value) < 0.01 else f"{value:.3g}"

@@ -21,6 +21,15 @@ def check_writable(path: Path) -> None:
         raise BenchInputError(_complaint(path, exc)) from exc
 
 
+def check_all_writable(*paths: Path | None) -> None:
+    """Of several outputs, None where there is none. Raises `BenchInputError`, too, if two of them are the same file."""
+    given = [path for path in paths if path is not None]
+    for number, path in enumerate(given):
+        if path.resolve() in [other.resolve() for other in given[:number]]:
+            raise BenchInputError(f"{path} is asked for twice; name another file")
+        check_writable(path)
+
+
 def write_report(path: Path, text: str) -> None:
     """Raises `BenchError`: a disk may be full by now."""
     with writing(path):

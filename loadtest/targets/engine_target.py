@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from headway.core.job import FinishReason, JobKey
@@ -39,7 +40,7 @@ def run_on_engine(
         ticker.tick(run.now)
         if not run.has_open:
             sleep_until_due(run, sleep)
-    return Recording(run.timelines, log, cpu.elapsed())
+    return Recording(run.timelines, log, cpu.elapsed(), run.errors)
 
 
 def sleep_until_due(run: _Run, sleep: Callable[[float], None]) -> None:
@@ -55,6 +56,7 @@ class _Run:
     def __init__(self, engine: Engine, requests: Sequence[Request], plan: Plan, clock: Callable[[], float]) -> None:
         self.timelines = [Timeline.of(request) for request in requests]
         self.line = Line(plan)
+        self.errors: Counter[str] = Counter()
         self._engine = engine
         self._requests = requests
         self._clock = clock
@@ -107,6 +109,8 @@ class _Run:
     def _end(self, index: int, output: SequenceOutput, reason: FinishReason, now: float) -> None:
         timeline = self.timelines[index]
         timeline.end(reason, now)
+        if output.error is not None:
+            self.errors[output.error.code] += 1
         if output.first_scheduled_at is not None:
             timeline.queue_seconds = output.first_scheduled_at - self._started - timeline.due_at
         self._open.discard(index)

@@ -49,7 +49,10 @@ class Schedule:
     think_seconds: float = 0.0
     """A client's mean pause between an answer and its next request."""
 
-    def __str__(self) -> str:
+    def text(self, rate: float | None) -> str:
+        """For people; ``rate`` as in `plan`."""
+        if rate is not None:
+            return f"{grown(rate, self.growth, '{:.4g}')} requests/s"
         if self.arrivals is Arrivals.CLOSED:
             return f"{self.num_clients} clients"
         return "all at once" if self.arrivals is Arrivals.BURST else self.arrivals.value
@@ -88,6 +91,12 @@ class Schedule:
             return self.ramp_seconds + (number - at_end) / (rate * self.growth)
         # rate * t + slope / 2 * t² = number, in a form that holds for a slope of 0.
         return 2 * number / (rate + math.sqrt(rate**2 + 2 * slope * number))
+
+
+def grown(start: float, growth: float | None, form: str) -> str:
+    """A rate or a load, and on a ramp the one at its end."""
+    end = start * (growth or 1.0)
+    return form.format(start) if end == start else f"{form.format(start)} to {form.format(end)}"
 
 
 BURST = Schedule()

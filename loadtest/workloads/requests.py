@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -55,6 +55,11 @@ class Request:
         Prompts that begin alike still do, but for ``number`` tokens."""
         start = number % len(self.prompt_token_ids)
         return replace(self, prompt_token_ids=(*self.prompt_token_ids[start:], *self.prompt_token_ids[:start]))
+
+
+def count_apart(requests: Iterable[Request]) -> int:
+    """Those that come at times of their own."""
+    return sum(request.due_at is not None for request in requests)
 
 
 def load_workload(path: Path = DEFAULT_WORKLOAD) -> tuple[Request, ...]:

@@ -55,6 +55,12 @@ class Promise(Part):
     tpot_seconds: Positive | None = None
     e2e_seconds: Positive | None = None
 
+    @model_validator(mode="after")
+    def _check(self) -> Promise:
+        if self.slo == Slo():
+            raise ValueError("give at least one of ttft_seconds, tpot_seconds and e2e_seconds")
+        return self
+
     @property
     def slo(self) -> Slo:
         return Slo(self.ttft_seconds, self.tpot_seconds, self.e2e_seconds)

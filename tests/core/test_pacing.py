@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.core.pacing import MOST_STEP
+from headway.core.pacing import MOST_STEP, PrefillRoom
 from headway.core.scheduler import PrefixSharing, SchedulerConfig
 from headway.core.sequence import Sequence, SequenceStatus
 from headway.core.step_cost import StepWork
@@ -132,6 +132,32 @@ def test_where_the_decodes_alone_take_longer_each_step_still_computes_a_page_of_
     while prompt.first_token_at is None:
         assert prefill_tokens(engine.step()) == PAGE
     assert len(engine.plans) - started == 1600 / PAGE
+
+
+def test_where_not_even_a_token_fits_beside_the_decodes_each_step_still_computes_one():
+    machine = Machine(step=0.04, token=0.004, decode=0.0005, context=0.0, pair=0.0)
+    engine = an_engine(target=0.05, machine=machine)
+    let_decode(engine)
+    engine.add(2000, 10)
+    assert [prefill_tokens(engine.step()) for _ in range(20)][-15:] == [1] * 15
+
+
+class DearAtTheEnd:
+    """Each token takes as many seconds as there are hundreds of tokens before it, and one."""
+
+    def num_tokens_within(self, seconds: float, start: int) -> float:
+        return seconds / (1 + start / 100)
+
+    def seconds_of_tokens(self, start: int, num_tokens: int) -> float:
+        return num_tokens * (1 + start / 100)
+
+
+def test_a_room_is_used_up_by_what_tokens_take_where_they_stand_in_their_prompt():
+    room = PrefillRoom(DearAtTheEnd(), seconds_left=10.0, num_least_left=0)
+    assert room.take(start=100, num_tokens=3) == 3
+    assert room.seconds_left == 4.0
+    assert room.take(start=900, num_tokens=8) == 1, "not full: a token, though it takes more than is left"
+    assert room.is_full
 
 
 def test_a_long_prompt_leaves_room_for_the_short_one_behind_it():

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
 from headway.commands.bench import command
-from loadtest.bench import mean_context_tokens
+from headway.core.job import FinishReason
+from loadtest.bench import is_complete, mean_context_tokens, report_text
+from loadtest.recording import Recording, StepLog, Timeline
+from loadtest.report import build_report
 from loadtest.workloads.requests import Request
 
 SUMMARIES = (
@@ -100,6 +104,30 @@ def test_a_peer_does_the_same_work_in_turns(workload, tmp_path):
     spread = peer["ratios"]["output_tokens_per_s"]
     assert (spread["min"], spread["max"]) == (min(ratios), max(ratios))
     assert "headway / transformers" in result.output
+
+
+def made_run(*reasons: FinishReason | None) -> dict[str, Any]:
+    """Of requests of one token that ended so; None: never."""
+    timelines = [Timeline(0.0, 1) for _ in reasons]
+    for line, reason in zip(timelines, reasons, strict=True):
+        line.has_given_up = reason is FinishReason.CANCELLED
+        line.receive(int(reason is FinishReason.LENGTH), 1.0)
+        if reason is not None:
+            line.end(reason, 1.0)
+    return build_report(Recording(timelines, StepLog(), {}))
+
+
+def test_what_is_missing_in_any_run_is_said_below_the_figures_of_one():
+    whole = made_run(FinishReason.LENGTH, FinishReason.LENGTH, FinishReason.CANCELLED)
+    short = made_run(FinishReason.LENGTH, None, FinishReason.ERROR)
+    rest = {"bursts": [], "floor": None, "facts": {}}
+    theirs = {"runs": [whole, short], "ratios": {}}
+    report = {**whole, **rest, "runs": [whole, short], "peers": {"vllm": theirs}}
+    assert report_text(report).endswith("not all of the work was done: 2 of 4 runs, 4 requests")
+    assert not is_complete(report)
+    report = {**whole, **rest, "runs": [whole, whole], "peers": {}}
+    assert "not all" not in report_text(report)
+    assert is_complete(report)
 
 
 @pytest.mark.usefixtures("small_engine")

@@ -46,10 +46,11 @@ def test_the_report_says_how_it_was_asked_and_which_settings_are_no_defaults(tmp
     monkeypatch.setenv("HEADWAY_NATS_USER", "me")
     monkeypatch.setenv("HEADWAY_NATS_PASSWORD", "secret")
     out = tmp_path / "out.json"
-    result = bench(*SMALL, "--json", out, "--max-num-seqs", 3, "--nats-url", "nats://me:hush@nowhere")
+    url = ("--target", "nats", "--nats-url", "nats://me:hush@nowhere")
+    result = bench(*SMALL, "--json", out, "--max-num-seqs", 3, *url)
     assert result.exit_code == 0, result.output
     report = json.loads(out.read_text())
-    assert report["command"].startswith("headway bench --scenario smoke --num-requests 6 --json ")
+    assert report["command"].startswith("headway bench --target nats --scenario smoke --num-requests 6 --json ")
     assert "--max-num-seqs 3" in report["command"]
     assert report["settings"]["max_num_seqs"] == 3
     assert "secret" not in out.read_text()

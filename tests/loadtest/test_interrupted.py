@@ -37,6 +37,39 @@ def hour_long(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.fixture
+def seconds_long(tmp_path: Path) -> Path:
+    """At one request per second; 30 rounds of it are a minute."""
+    requests = [{"prompt_ids": [3, 4, 5], "out_len": 2, "gap": gap} for gap in (0.0, 2.0)]
+    path = tmp_path / "seconds.json"
+    path.write_text(json.dumps({"requests": requests}))
+    return path
+
+
+async def test_the_rounds_before_the_one_that_was_interrupted_are_reported(seconds_long, tiny_model, tmp_path):
+    out, page = tmp_path / "out.json", tmp_path / "out.html"
+    arguments = ["--workload", str(seconds_long), "--json", str(out), "--html", str(page), "--runs", "30"]
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "headway", "bench", "--arrivals", "poisson", "--rate", "1", *arguments),
+        env={**os.environ, "HEADWAY_MODEL": str(tiny_model), "HEADWAY_KV_MEMORY": "1MiB"},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    said = b""
+    async with asyncio.timeout(START_SECONDS):
+        while b"round 2" not in said:
+            said += await process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    shown, rest = await process.communicate()
+    assert process.returncode == 130
+    assert b"round 2 does not count: interrupted" in rest
+    assert b"Traceback" not in rest
+    assert b"2 of 2 requests" in shown
+    report = json.loads(out.read_text())
+    assert (report["stopped_by"], len(report["runs"])) == ("interrupted", 1)
+    assert "stopped by" in page.read_text()
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 async def test_nothing_is_left_of_a_benchmark_that_was_ended(number, hour_long, tiny_model, eventually):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import re
+from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
@@ -11,6 +13,7 @@ from click.testing import CliRunner
 from headway.cli import headway
 from headway.core.queue_config import QueueConfig, QueuePolicy
 from headway.settings import Settings
+from loadtest.errors import BenchError
 from loadtest.queue_load.bench import bench_queue
 from loadtest.queue_load.core_part import measure_core
 from loadtest.queue_load.jobs import LoadJobs
@@ -57,6 +60,45 @@ def test_the_report_is_written_as_json_and_for_people(report):
     text = queue_report_text(report["report"])
     for words in ("state machine", "intake", "serve", "records", "weighted-fair 200, 2 workers"):
         assert words in text
+
+
+@pytest.mark.parametrize(
+    ("stop", "stopped_by"), [(KeyboardInterrupt(), "interrupted"), (BenchError("it ended"), "it ended")]
+)
+def test_what_was_measured_whole_is_kept_when_the_rest_is_not(stop, stopped_by, monkeypatch, tmp_path):
+    def measure(options, config, num_waiting):
+        if config.policy is QueuePolicy.SJF and num_waiting == 1500:
+            raise stop
+        return measure_core(options, config, 50)
+
+    monkeypatch.setattr("loadtest.queue_load.bench.measure_core", measure)
+    options = replace(
+        SMALL, num_waiting=1500, policies=tuple(QueuePolicy), parts=(Part.CORE,), json_path=tmp_path / "out"
+    )
+    report = bench_queue(options, Settings(), print)
+    assert {policy: list(sizes) for policy, sizes in report["policies"].items()} == {
+        "fifo": ["1000", "1500"],
+        "sjf": ["1000"],
+    }
+    assert report["stopped_by"] == stopped_by
+    assert json.loads((tmp_path / "out").read_text())["stopped_by"] == stopped_by
+    assert "sjf 1,000" in queue_report_text(report)
+
+
+def test_what_is_never_measured_leaves_no_report(monkeypatch, tmp_path):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("loadtest.queue_load.bench.measure_core", stop)
+    with pytest.raises(KeyboardInterrupt):
+        bench_queue(replace(SMALL, parts=(Part.CORE,), json_path=tmp_path / "out"), Settings(), print)
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_tables_are_of_plain_numbers(report):
+    text = queue_report_text(report["report"])
+    assert not re.search(r"\de[+-]\d", text)
+    assert "weighted-fair 200, 1 worker " in text
 
 
 def test_the_state_machine_alone_serves_with_any_policy():

@@ -77,6 +77,14 @@ def test_the_report_counts_tokens_over_the_time_from_the_first_arrival_to_the_la
     assert report["output_tokens_per_s"] == 2.0
 
 
+def test_tokens_of_a_request_that_never_ends_are_counted_over_the_time_in_which_they_came():
+    """Else one that hangs on after all others had ended would look like throughput."""
+    hanging = timeline(chunks=((2.0, 1), (20.0, 18)), expected=40)
+    hanging.finish_reason = hanging.ended_at = None
+    report = build_report(Recording([timeline(1.0), hanging], StepLog(), {}))
+    assert (report["num_lost"], report["num_output_tokens"], report["duration_seconds"]) == (1, 23, 20.0)
+
+
 def test_steps_are_reported_by_batch_size_and_those_with_prompts_apart():
     steps = [step(0.1), step(0.3), step(0.5, num_sequences=64), step(2.0, num_prefill_tokens=100)]
     report = build_report(Recording([timeline()], StepLog(steps), {"engine": 1.5}))

@@ -8,6 +8,8 @@ from importlib.util import find_spec
 import pytest
 
 from headway.commands.bench import command
+from headway.commands.bench_settings import refuse_unused_flags
+from headway.commands.flags import SettingFlags
 from headway.settings import Settings, list_settings
 from loadtest import study, suite
 from loadtest.comparison import compare
@@ -120,7 +122,9 @@ def test_every_study_names_what_exists(chosen):
         options = command.make_context("bench", [*arguments, "--peers", ",".join(chosen.peers)]).params
         if options["scenario"]:
             assert load_scenario(options["scenario"]).scenario.parts
-        settings = Settings().changed({name: options[name] for name in SETTINGS if options.get(name) is not None})
+        given = {name: options[name] for name in SETTINGS if options.get(name) is not None}
+        refuse_unused_flags(SettingFlags(given, None), options["target"], chosen.peers)
+        settings = Settings().changed(given)
         for opponent in map(parse_opponent, chosen.peers):
             if isinstance(opponent, Variant):
                 settings.changed(dict(opponent.changes))
@@ -136,6 +140,20 @@ def test_peers_that_are_not_installed_are_left_out_with_their_remedy(monkeypatch
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert study.installed(["vllm", "engine", "transformers"]) == ["engine", "transformers"]
     assert "loadtest.peers.install vllm" in capsys.readouterr().err
+
+
+def test_an_interrupted_suite_shows_what_was_done_by_then(monkeypatch, tmp_path, capsys):
+    def run_until_the_third(self, folder, is_full):
+        if self.name == "decode-16":
+            raise KeyboardInterrupt
+        (folder / f"{self.name}.json").write_text(json.dumps(report(num_requests=16)))
+        return True
+
+    monkeypatch.setattr(study.Study, "run", run_until_the_third)
+    assert suite.main([str(tmp_path), "--only", "path", "decode-1", "decode-16", "decode-64"]) == 1
+    shown = capsys.readouterr()
+    assert "without result, or not complete: decode-16, decode-64" in shown.err
+    assert "| path |" in (tmp_path / "results.md").read_text()
 
 
 def test_a_study_without_any_peer_has_no_result_and_the_others_go_on(monkeypatch, tmp_path, capsys):

@@ -29,8 +29,14 @@ class Paced:
     requests: list[list[Request]] = field(default_factory=list)
     reason: FinishReason = FinishReason.LENGTH
     facts: dict[str, str] = field(default_factory=dict)
+    stop: BaseException | None = None
+    """What happens once it has run ``num_left`` times more."""
+    num_left: int = 0
 
     def run(self, requests: Sequence[Request], plan: Plan) -> Recording:
+        if self.stop is not None and not self.num_left:
+            raise self.stop
+        self.num_left -= 1
         self.turns.append(self.name)
         self.plans.append(plan)
         self.requests.append(list(requests))
@@ -107,8 +113,76 @@ def test_what_a_system_tells_of_itself_is_kept():
     assert turns.take(1).facts == {HEADWAY: {"version": "1"}, "vllm": {}}
 
 
+@pytest.mark.parametrize("load", [None, 0.5])
+@pytest.mark.parametrize(
+    ("stop", "stopped_by"),
+    [(KeyboardInterrupt(), "interrupted"), (BenchError("vllm ended with status 1"), "vllm ended with status 1")],
+)
+def test_what_stops_a_later_round_leaves_the_ones_before_it(stop, stopped_by, load):
+    turns, _, theirs, _ = turns_of(Schedule() if load is None else Schedule(Arrivals.POISSON, load=load))
+    whole = turns.take(1)
+    theirs.stop, theirs.num_left = stop, 1 if load is None else 3  # of a loaded round's two, and one of the next
+    measured = turns.take(3).with_few_details()
+    assert measured.stopped_by == stopped_by
+    for some, all_of_one in (
+        (measured.runs, whole.runs),
+        (measured.bursts, whole.bursts),
+        (measured.at_their_rate, whole.at_their_rate),
+    ):
+        assert {name: len(runs) for name, runs in some.items()} == {
+            name: len(runs) for name, runs in all_of_one.items()
+        }
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt(), BenchError("it ended")])
+def test_what_stops_the_first_round_leaves_nothing(stop):
+    turns, _, theirs, _ = turns_of(Schedule())
+    theirs.stop, theirs.num_left = stop, 0
+    with pytest.raises(type(stop)):
+        turns.take(3)
+
+
+def said_of(schedule: Schedule, *due_at: float) -> str:
+    """Of the target's last run."""
+    turns, _, _, _ = turns_of(schedule)
+    said: list[str] = []
+    requests = [*REQUESTS, *(Request((1,), 1, due_at=moment) for moment in due_at)]
+    replace(turns, systems={HEADWAY: turns.systems[HEADWAY]}, requests=requests, say=said.append).take(1)
+    return said[-1].strip().partition(":")[0]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "due_at", "said"),
+    [
+        (Schedule(Arrivals.POISSON, rate=0.001234), (), "headway, 0.001234 requests/s"),
+        (Schedule(), (), "headway, all at once"),
+        (Schedule(), (1.0, 2.0), "headway, all at once and 2 at times of their own"),
+        (Schedule(Arrivals.GAMMA, rate=2.0), (), "headway, 2 requests/s"),
+        (Schedule(Arrivals.RAMP, rate=2.0, growth=3.0, ramp_seconds=9.0), (), "headway, 2 to 6 requests/s"),
+        (Schedule(Arrivals.CLOSED, num_clients=3), (), "headway, 3 clients"),
+    ],
+)
+def test_it_is_said_how_requests_come(schedule, due_at, said):
+    assert said_of(schedule, *due_at) == said
+
+
+@pytest.mark.parametrize(("rate", "words"), [(0.001, ["  the last request comes after 67 minutes"]), (1.0, [])])
+def test_a_run_that_takes_long_is_said_to(rate, words):
+    turns, _, _, _ = turns_of(Schedule(Arrivals.POISSON, rate=rate))
+    said: list[str] = []
+    replace(turns, systems={HEADWAY: turns.systems[HEADWAY]}, say=said.append).take(1)
+    assert [line for line in said if "minutes" in line] == words
+
+
+def test_the_target_is_called_what_people_call_it():
+    turns, ours, _, _ = turns_of(Schedule())
+    ours.reason = FinishReason.REJECTED
+    with pytest.raises(BenchError, match="gateway completed none"):
+        replace(turns, title="gateway").take(1)
+
+
 def test_a_system_that_completes_nothing_is_an_error_with_its_reasons():
     turns, _, theirs, _ = turns_of(Schedule())
     theirs.reason = FinishReason.REJECTED
-    with pytest.raises(BenchError, match=r"vllm completed none of the requests: \{'rejected': 3\}"):
+    with pytest.raises(BenchError, match="vllm completed none of the requests: 3 rejected"):
         turns.take(1)

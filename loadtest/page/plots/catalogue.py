@@ -74,7 +74,7 @@ def _of_all(subjects: Sequence[Subject]) -> Iterator[Plot]:
     )
     yield Plot(
         "Slots used",
-        "Of the batch's slots over all steps, those that computed something.",
+        "Of the slots over all steps (max_num_seqs each; of a static batch, its rows), those that computed something.",
         steps.draw_slots(subjects),
     )
 

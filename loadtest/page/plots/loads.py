@@ -1,6 +1,6 @@
 """What a system gives and how long it takes, over what it is offered: needs runs at two loads or more.
 
-A load is a rate of requests, or, where no run has one, the number of clients of a closed loop.
+A load is a rate of requests, or, where no run has one, the number of clients of a closed loop. A ramp has no one rate.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from matplotlib.figure import Figure
 
 from loadtest.page import svg
 from loadtest.page.subjects import Subject
-from loadtest.results.documents import RunFigures
+from loadtest.results.documents import Document, RunFigures
 from loadtest.results.figures import Readings
+from loadtest.workloads.arrivals import Arrivals
 
 Reader = Callable[[RunFigures], float | None]
 
@@ -37,6 +38,8 @@ def draw_throughput(subjects: Sequence[Subject]) -> Figure | None:
         if at_once := [run.output_tokens_per_s for run in _bursts(system, subjects)]:
             level = Readings(tuple(at_once)).median
             figure.axes[0].axhline(level, color=svg.colour(number), linewidth=0.9, linestyle=(0, (1, 3)))
+    figure.axes[0].autoscale(axis="y")
+    figure.axes[0].set_ylim(bottom=0)
     return figure
 
 
@@ -45,8 +48,13 @@ def _bursts(system: str, subjects: Sequence[Subject]) -> list[RunFigures]:
         run
         for subject in subjects
         for run in subject.runs
-        if subject.system == system and run.rate is None and subject.document.num_clients is None
+        if subject.system == system and run.rate is None and _may_be_burst(subject.document)
     ]
+
+
+def _may_be_burst(document: Document) -> bool:
+    """Where a run without a rate is one: clients of a closed loop and traces have none either."""
+    return document.num_clients is None and document.arrivals != Arrivals.TRACE
 
 
 def draw_latency(subjects: Sequence[Subject], key: str, statistic: str, name: str) -> Figure | None:
@@ -106,14 +114,18 @@ def _points(system: str, subjects: Sequence[Subject], read: Reader) -> list[Poin
     values: defaultdict[float, list[float]] = defaultdict(list)
     for subject in subjects:
         for run in subject.runs if subject.system == system else ():
-            load, value = run.rate if has_rates else subject.document.num_clients, read(run)
+            load, value = _rate(subject, run) if has_rates else subject.document.num_clients, read(run)
             if load is not None and value is not None:
                 values[load].append(value)
     return [Point(load, Readings(tuple(values[load]))) for load in sorted(values)]
 
 
 def _has_rates(subjects: Sequence[Subject]) -> bool:
-    return any(run.rate is not None for subject in subjects for run in subject.runs)
+    return any(_rate(subject, run) is not None for subject in subjects for run in subject.runs)
+
+
+def _rate(subject: Subject, run: RunFigures) -> float | None:
+    return run.rate if subject.document.growth is None else None
 
 
 def _systems(subjects: Sequence[Subject]) -> Mapping[str, None]:

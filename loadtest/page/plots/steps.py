@@ -23,10 +23,12 @@ def draw_step_times(subjects: Sequence[Subject]) -> Figure | None:
         return None
     figure = svg.new_figure()
     axes = figure.subplots()
+    targets = {id(subject.document): subject for subject in reversed(subjects)}
     for subject in subjects:
         if subject.number in shown:
             _draw_sizes(axes, subject, shown[subject.number])
-            _draw_floor(axes, subject, shown[subject.number])
+            if subject is targets[id(subject.document)]:
+                _draw_floor(axes, subject, shown[subject.number])
     axes.set_xlabel("sequences in a step that only decodes")
     axes.set_ylabel("step, ms")
     axes.set_xlim(left=0)
@@ -78,6 +80,7 @@ def _draw_sizes(axes: Axes, subject: Subject, sizes: Sizes) -> None:
 
 
 def _draw_floor(axes: Axes, subject: Subject, sizes: Sizes) -> None:
+    """Of a file's target, whose settings it was computed for."""
     floor = subject.document.floor
     by_size = {} if floor is None else floor.decode_step_seconds
     known = {size: 1000 * by_size[str(size)] for size in sizes if str(size) in by_size}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -14,7 +15,7 @@ from loadtest.results.documents import StepColumns
 MAX_POINTS = 500
 IDLE = 10
 """Times the usual distance between two steps: from there on the engine had nothing to do. (A file need not tell of
-every step.)"""
+every step, and a pause that is narrower than a point of the plot is none.)"""
 DECODES, PREFILL, WAITING = 0, 1, 1
 """Numbers of their colours, on every page."""
 
@@ -76,18 +77,26 @@ def _columns(timeline: StepColumns, *columns: Sequence[float]) -> list[np.ndarra
     """The moment when each step began, and the columns from then on; nothing while the engine had nothing to do."""
     ends = np.array(timeline.seconds, dtype=float)
     starts = ends - np.array(timeline.step_seconds, dtype=float)
-    longest = IDLE * float(np.median(np.diff(ends))) if len(ends) > 1 else np.inf
-    is_last = np.append(starts[1:] - ends[:-1] > longest, True)
-    stops = np.flatnonzero(is_last) + 1
-    values = (np.insert(np.array(column, dtype=float), stops, 0.0) for column in columns)
-    return _thinned([np.insert(starts, stops, ends[is_last]), *values])
+    stops = _stops(starts, ends)
+    firsts = _firsts(stops)
+    counts = np.diff([*firsts, len(ends)])
+    means = [np.add.reduceat(np.array(column, dtype=float), firsts) / counts for column in columns]
+    places = np.searchsorted(firsts, stops)
+    return [
+        np.insert(starts[firsts], places, ends[stops - 1]),
+        *(np.insert(column, places, 0.0) for column in means),
+    ]
 
 
-def _thinned(arrays: list[np.ndarray]) -> list[np.ndarray]:
-    """Of many steps, means over as many neighbours as needed."""
-    size = -(-len(arrays[0]) // MAX_POINTS)
-    if size == 1:
-        return arrays
-    firsts = np.arange(0, len(arrays[0]), size)
-    counts = np.diff([*firsts, len(arrays[0])])
-    return [arrays[0][firsts], *(np.add.reduceat(array, firsts) / counts for array in arrays[1:])]
+def _stops(starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """The places behind those steps after which there was nothing to do."""
+    usual = float(np.median(np.diff(ends))) if len(ends) > 1 else 0.0
+    longest = max(IDLE * usual, (ends[-1] - starts[0]) / MAX_POINTS)
+    return np.append(np.flatnonzero(starts[1:] - ends[:-1] > longest) + 1, len(ends))
+
+
+def _firsts(stops: np.ndarray) -> np.ndarray:
+    """The first of every so many neighbours, whose mean is drawn: of many steps more, and never across a pause, which
+    would look like work."""
+    size = -(-int(stops[-1]) // MAX_POINTS)
+    return np.concatenate([np.arange(begin, end, size) for begin, end in pairwise([0, *stops])])

@@ -9,7 +9,8 @@ from typing import Any
 import click
 
 from headway.commands import bench_compare, bench_report
-from headway.commands.bench_queue import bench_the_queue, queue_options, take_queue_options
+from headway.commands.bench_queue import bench_the_queue, leave_if_stopped, queue_options, take_queue_options
+from headway.commands.bench_settings import refuse_unused_flags
 from headway.commands.command_line import command_line
 from headway.commands.flags import SettingFlags, SettingsGroup, setting_flags
 from headway.commands.numbers import ABOVE_ZERO
@@ -90,12 +91,15 @@ PEERS = (
 def command(flags: SettingFlags, list_scenarios: bool, target: str, peers: str, **given: Any) -> None:
     """Measure throughput and latencies with requests of exact lengths, and how far from the machine's floor they are.
 
-    Exits with status 1 if a request was neither completed nor cancelled on purpose.
+    Exits with status 1 if a request was neither completed nor cancelled on purpose. Ctrl-C keeps the rounds that are
+    whole.
     """
     if click.get_current_context().invoked_subcommand is not None:
         return  # click calls a group's function before that of its subcommand
     _need_loadtest(with_page=given["html_path"] is not None)
     queue_load = take_queue_options(given, target, peers)
+    names = tuple(name for name in map(str.strip, peers.split(",")) if name)
+    refuse_unused_flags(flags, target, names)
     if list_scenarios:
         _show_scenarios()
         return
@@ -107,8 +111,7 @@ def command(flags: SettingFlags, list_scenarios: bool, target: str, peers: str, 
     from loadtest.bench import bench, is_complete, report_text, say
     from loadtest.screen import watching
 
-    _check(target, **given)
-    names = tuple(name for name in map(str.strip, peers.split(",")) if name)
+    _check(target, names, **given)
     options = options_of(Arguments(target=target, peers=names, **given))
     # Every system must do the same work.
     forced = {} if options.shares_prefixes else {"prefix_sharing": PrefixSharing.OFF}
@@ -118,6 +121,7 @@ def command(flags: SettingFlags, list_scenarios: bool, target: str, peers: str, 
     with sigterm_as_ctrl_c(), watching() as watch:
         report = bench(options, settings, say, watch)
     click.echo(report_text(report))
+    leave_if_stopped(report["stopped_by"])
     if not is_complete(report):
         raise SystemExit(FAILED)
 
@@ -142,7 +146,7 @@ def _need_loadtest(with_page: bool = False) -> None:
         raise HeadwayError(f"{missing.name} is not installed; run: pip install 'headway[bench]'") from missing
 
 
-def _check(target: str, **given: Any) -> None:
+def _check(target: str, peers: tuple[str, ...], **given: Any) -> None:
     """What goes together whatever a scenario says."""
     rate, load, arrivals = given["rate"], given["load"], given["arrivals"]
     has_scenario = given["scenario"] is not None
@@ -160,6 +164,8 @@ def _check(target: str, **given: Any) -> None:
         raise click.UsageError("--num-requests and --seed are for --scenario")
     if (target == "openai") != (given["url"] is not None):
         raise click.UsageError("--target openai needs --url, and --url is for nothing else")
+    if given["timeout"] and target in ("engine", "static") and not peers:
+        raise click.UsageError("--timeout is for --target nats and openai")
     if given["served_model"] and target != "openai":
         raise click.UsageError("--served-model is for --target openai; --model is what the engine loads")
 

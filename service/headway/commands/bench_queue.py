@@ -71,7 +71,19 @@ def bench_the_queue(flags: SettingFlags, taken: Mapping[str, Any], json_path: Pa
     from loadtest.queue_load.report import queue_report_text
 
     options = _load(taken, json_path)
-    click.echo(queue_report_text(bench_queue(options, flags.load(), say)))
+    report = bench_queue(options, flags.load(), say)
+    click.echo(queue_report_text(report))
+    leave_if_stopped(report["stopped_by"])
+
+
+def leave_if_stopped(stopped_by: str | None) -> None:
+    """Of a measurement that did not come to its end: what there is of it has been shown."""
+    from loadtest.errors import INTERRUPTED, BenchError
+
+    if stopped_by == INTERRUPTED:
+        raise KeyboardInterrupt
+    if stopped_by is not None:
+        raise BenchError(stopped_by)
 
 
 def _load(taken: Mapping[str, Any], json_path: Path | None) -> QueueLoad:

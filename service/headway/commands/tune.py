@@ -109,12 +109,11 @@ def _requests(scenario: str | None, workload: Path | None) -> tuple[str, Callabl
 
 def _check_outputs(values: Path | None, json_path: Path | None, plot: Path | None) -> None:
     """What cannot be written is better known before the runs, too."""
-    from loadtest.results.files import check_writable
+    from loadtest.results.files import check_all_writable
 
     if plot is not None and plot.suffix not in PLOTS:
         raise click.BadParameter(f"{plot} must end in one of {', '.join(PLOTS)}", param_hint="--plot")
-    for path in filter(None, (values, json_path, plot)):
-        check_writable(path)
+    check_all_writable(values, json_path, plot)
 
 
 def _write(tuned: Tuned, values: Path | None, json_path: Path | None, plot: Path | None) -> None:

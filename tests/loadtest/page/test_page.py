@@ -55,9 +55,10 @@ def test_every_figure_and_every_plot_of_a_full_report_is_there(render):
     page = render(everything(scenario="chat-mix", seed=7))
     assert list(page.plots) == ALL_PLOTS
     assert "Headway bench: chat-mix" in page.titles
-    assert page.rows["headway"][:3] == ["8 of 8", "100 (90 to 110)", "80.0%"]
+    assert page.rows["headway"][:5] == ["8 of 8", "0", "0", "100 (90 to 110)", "80.0%"]
     assert "90.0%, 1.25 requests/s (ttft ≤ 1 s, e2e ≤ 10 s)" in page.rows["headway"]
-    assert page.rows["vllm"][:2] == ["8 of 8", "50 (40 to 60)"]
+    assert page.rows["vllm"][0] == "8 of 8"
+    assert page.rows["vllm"][3] == "50 (40 to 60)"
     assert page.rows["time to first token, headway"] == ["200 ms", "180 ms", "400 ms", "800 ms"]
     assert page.rows["gap between tokens, headway"][0] == "30 ms"
     assert page.rows["output tokens/s ÷ vllm"] == ["2.00", "1.50 to 2.50"]
@@ -146,7 +147,8 @@ def test_bursty_arrivals_are_not_one_line_with_others_of_the_same_rate(render):
 def test_what_went_wrong_is_told_and_what_did_not_takes_no_room(render):
     wrong = run(num_completed=5, num_cancelled=1, num_failed=2, num_lost=0, errors={"timed out": 2})
     page = render(report(wrong, num_cancelled=1))
-    assert page.rows["headway"][-4:] == ["1", "2", "0", "2 × timed out"]
+    assert page.rows["headway"][:4] == ["5 of 8", "1", "2", "0"]
+    assert page.rows["headway"][-1] == "2 × timed out"
     assert {"cancelled", "errors"} <= set(page.words)
     assert not {"cancelled", "errors", "goodput"} & set(render(report()).words)
 
@@ -169,6 +171,50 @@ def test_loads_that_the_capacity_decided_are_told_apart(render):
     assert page.rows["headway, at the rate of vllm"][1] == "45"
     assert "poisson, at 60% of each system's capacity" in page.words
     assert "Throughput against load" in page.plots
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"rate": 2.0}, "ramp, 2 to 10 requests/s within 60 s"),
+        ({"load": 0.2}, "ramp, at 20% to 100% of each system's capacity within 60 s"),
+        (
+            {"rate": 2.0, "num_apart": 1200},
+            "ramp, 2 to 10 requests/s within 60 s; 1,200 requests at times of their own",
+        ),
+    ],
+)
+def test_a_ramp_is_told_from_its_start_to_its_end(fields, words, render):
+    ratios = {"output_tokens_per_s": {"median": 1.1, "min": 1.0, "max": 1.2}}
+    content = report(
+        arrivals="ramp", growth=5.0, ramp_seconds=60.0, peers={"vllm": peer(run(), ratios=ratios)}, **fields
+    )
+    page = render(content)
+    assert words in page.words
+    assert ("load" in fields) == ("output tokens/s ÷ vllm, each at 20% to 100% of its own capacity" in page.rows)
+
+
+def test_of_the_parts_of_a_mix_the_longest_wait_is_told(render):
+    rows = [
+        request(seconds=seconds, label=label) for label, seconds in (("a", 5.0), ("a", 9.0), ("a", 1.0), ("b", 1.0))
+    ]
+    assert render(report(run(requests=rows))).rows["a, headway"][-1] == "900 ms"
+
+
+def test_one_tenant_alone_has_no_table(render):
+    assert "Tenants" not in render(report(run(tenants={"acme": TENANTS["acme"]}))).titles
+    assert "Tenants" in render(report(run(tenants=TENANTS))).titles
+
+
+def test_a_scenario_is_named_once(render):
+    words = render(report(workload="chat", scenario="chat")).words
+    assert "scenario" in words
+    assert "workload" not in words
+
+
+def test_a_report_that_was_stopped_says_so(render):
+    assert "interrupted" in render(report(stopped_by="interrupted")).words
+    assert "stopped by" not in render(report(stopped_by=None)).words
 
 
 def test_the_requests_may_stand_at_the_top_of_the_file_alone(render):

@@ -82,19 +82,41 @@ def test_one_tenant_has_nobody_to_share_with():
     assert requests.draw_service(subject) is None
 
 
-def test_while_the_engine_has_nothing_to_do_nothing_is_drawn():
-    busy = timeline(40)
-    busy["num_running"] = [4] * 40
-    busy["seconds"] = [0.05 * n + (10.0 if n > 19 else 0.0) for n in range(40)]
-    (subject,) = subjects(report(run(timeline=busy)))
-    running = lines(timelines.draw_queue(subject))["running"]
+@pytest.fixture
+def subject_of_steps():
+    """Of four sequences each, of 45 ms, by when they ended."""
+
+    def of(ends: list[float]) -> Subject:
+        steps = {**timeline(len(ends)), "seconds": ends, "num_running": [4] * len(ends)}
+        (subject,) = subjects(report(run(timeline=steps)))
+        return subject
+
+    return of
+
+
+def test_while_the_engine_has_nothing_to_do_nothing_is_drawn(subject_of_steps):
+    running = lines(timelines.draw_queue(subject_of_steps([0.05 * n + (10.0 if n > 19 else 0.0) for n in range(40)])))[
+        "running"
+    ]
     assert [value_at(running, moment) for moment in (0.5, 5.0, 11.2, 13.0)] == [4, 0, 4, 0]
 
 
+def test_a_pause_between_many_steps_is_no_work(subject_of_steps):
+    """Means of neighbours are drawn, and a pause has none."""
+    ends = [0.05 * n + (10.0 if n > 602 else 0.0) for n in range(1201)]
+    running = lines(timelines.draw_queue(subject_of_steps(ends)))["running"]
+    assert [value_at(running, moment) for moment in (30.0, 30.2, 40.0, 40.3)] == [4, 0, 0, 4]
+
+
+def test_single_steps_far_apart_are_as_long_as_they_took(subject_of_steps):
+    running = lines(timelines.draw_queue(subject_of_steps([2.0, 4.0, 4.05, 4.1, 4.15, 9.0])))["running"]
+    assert [value_at(running, moment) for moment in (1.97, 3.0, 4.12, 6.0, 8.97)] == [4, 0, 4, 0, 4]
+
+
 def test_many_steps_are_few_points_with_their_mean():
-    (subject,) = subjects(report(run(timeline={**timeline(1999), "num_running": [3] * 1998 + [0]})))
+    (subject,) = subjects(report(run(timeline={**timeline(1998), "num_running": [2, 4] * 999})))
     running = lines(timelines.draw_queue(subject))["running"]
-    assert len(running) <= timelines.MAX_POINTS
+    assert len(running) <= timelines.MAX_POINTS + 1
     assert set(running[:-1, 1]) == {3}
 
 
@@ -124,8 +146,22 @@ def test_what_a_system_gives_when_all_come_at_once_is_a_level_of_its_colour():
     assert levels(report(run(100))) == {100: svg.colour(0)}
 
 
-def test_a_closed_loop_beside_rates_is_no_level():
-    assert levels(report(run(100), arrivals="closed", num_clients=8)) == {}
+@pytest.mark.parametrize("arrivals", [{"arrivals": "closed", "num_clients": 8}, {"arrivals": "trace"}])
+def test_what_has_no_rate_and_is_no_burst_is_no_level(arrivals):
+    assert levels(report(run(100), **arrivals)) == {}
+
+
+def test_a_level_above_all_lines_is_in_view():
+    offered = [report(run(t, rate=t / 50), arrivals="poisson", rate=t / 50) for t in (50.0, 90.0)]
+    figure = loads.draw_throughput(subjects(*offered, report(run(500))))
+    least, greatest = figure.axes[0].get_ylim()
+    assert least == 0
+    assert greatest > 500
+
+
+def test_a_ramp_has_no_one_rate_to_be_drawn_at():
+    ramps = [report(run(t, rate=t), arrivals="ramp", rate=t, growth=5.0, ramp_seconds=60.0) for t in (1.0, 2.0)]
+    assert loads.draw_throughput(subjects(*ramps)) is None
 
 
 def test_a_point_is_the_median_of_the_runs_at_its_load():
@@ -140,6 +176,27 @@ def test_the_floor_lies_below_the_step_of_its_size():
     drawn = lines(steps.draw_step_times(subjects(content)))
     assert drawn["headway"].tolist() == [[1, pytest.approx(9)], [2, pytest.approx(18)]]
     assert drawn["floor of headway"].tolist() == [[1, 4], [2, 5]]
+
+
+def test_the_floor_is_that_of_the_target_alone_beside_other_systems():
+    measured = {"1": {"num_steps": 1, **summary(0.01)}}
+    others = {f"other-{number}": peer(run(step_seconds=measured)) for number in range(4)}
+    content = report(run(step_seconds=measured), floor={"decode_step_seconds": {"1": 0.004}}, peers=others)
+    assert lines(steps.draw_step_times(subjects(content))).keys() == {"headway", *others, "floor of headway"}
+
+
+def test_a_long_legend_leaves_the_plot_its_room():
+    def room(num_lines: int) -> float:
+        """Height of the plot itself, in inches."""
+        figure = svg.new_figure()
+        axes = figure.subplots()
+        for number in range(num_lines):
+            axes.plot([0, 1], label=f"a system with a name that takes a whole row, {number}")
+        svg.add_legend(axes)
+        figure.draw_without_rendering()
+        return axes.get_position().height * figure.get_figheight()
+
+    assert room(12) == pytest.approx(room(2), rel=0.1)
 
 
 def test_a_bar_is_as_long_as_the_median_share_of_slots():

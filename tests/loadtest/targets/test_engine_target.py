@@ -117,3 +117,10 @@ def test_a_request_waits_in_the_queue_until_it_is_first_scheduled(engine):
     # Four sequences at most: the fifth waits until the shortest has ended.
     assert waited[4] >= recording.timelines[0].ended_at - recording.timelines[4].due_at
     assert max(waited[:4]) < waited[4]
+
+
+def test_what_a_request_is_refused_with_is_counted(engine):
+    too_long = Request(tuple(range(3, 90)) * 12, num_output_tokens=8)
+    recording = run(engine, [0.0] * 3, Clock(), (too_long, REQUESTS[0], too_long))
+    assert recording.errors == {"too_long": 2}
+    assert [line.outcome for line in recording.timelines] == [Outcome.FAILED, Outcome.COMPLETED, Outcome.FAILED]

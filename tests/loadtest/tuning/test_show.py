@@ -47,6 +47,13 @@ def test_the_plot_has_a_mark_for_each_candidate_and_the_goal_between_kept_and_mi
     assert marks["●"] < marks["◆"] < marks["┊"] < marks["○"]
 
 
+def test_in_the_plot_more_throughput_is_higher():
+    plot = [line for line in to_text(tuned(*KEPT, MISSED, best=KEPT[1])).splitlines() if "│" in line]
+    rows = {mark: number for number, line in enumerate(plot) for mark in "◆●○" if mark in line}
+    assert rows["○"] < rows["◆"] < rows["●"], "180, 150 and 100 tokens per second"
+    assert plot[0].split()[0] == "180"
+
+
 def test_an_interrupted_search_says_so():
     assert "not at its end" in to_text(tuned(*KEPT, best=KEPT[1], is_complete=False))
 

@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from headway.core.scheduler_config import Batching, PrefixSharing, SchedulerConfig
 from headway.settings import Settings
 from loadtest.targets.engine_child import open_engine
 from loadtest.tuning.knobs import Goal
 from loadtest.tuning.search import Limits
-from loadtest.tuning.tune import TuneOptions, tune
+from loadtest.tuning.tune import TuneOptions, comparable, tune
 from loadtest.workloads.requests import Request
 
 REQUESTS = tuple(Request(tuple(3 + i % 50 for i in range(n)), num_output_tokens=n, gap=1.0) for n in (8, 16, 24))
@@ -60,6 +61,13 @@ def test_no_run_begins_when_the_time_is_up(tiny_model):
     with tune(options(tpot=1000.0, minutes=1e-9), settings(tiny_model), print, lambda candidate: None) as tuned:
         assert not tuned.is_complete
         assert tuned.best is None
+
+
+def test_requests_that_come_again_cost_the_same_again():
+    given = SchedulerConfig(prefix_sharing=PrefixSharing.ALL, batching=Batching.STATIC, max_num_seqs=3)
+    measured = comparable(given)
+    assert (measured.prefix_sharing, measured.batching) == (PrefixSharing.OFF, Batching.CONTINUOUS)
+    assert measured.max_num_seqs == 3
 
 
 def test_one_engine_serves_all_candidates(tiny_model):
