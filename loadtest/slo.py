@@ -38,6 +38,8 @@ def parse_slo(text: str) -> Slo:
     promises: dict[str, float] = {}
     for part in text.split(","):
         name, _, value = part.strip().partition("=")
+        if f"{name}_seconds" in promises:
+            raise BenchInputError(f"{name} is promised twice; give each once")
         try:
             promises[f"{name}_seconds"] = float(value)
             Slo(**promises)

@@ -60,7 +60,9 @@ def test_promises_are_written_as_names_and_seconds():
     assert parse_slo("ttft=0.5, e2e=10") == Slo(ttft_seconds=0.5, e2e_seconds=10.0)
 
 
-@pytest.mark.parametrize("text", ["", "ttft", "ttft=fast", "latency=3", "ttft=0", "tpot=-1", "tpot=nan"])
+@pytest.mark.parametrize(
+    "text", ["", "ttft", "ttft=fast", "latency=3", "ttft=0", "tpot=-1", "tpot=nan", "ttft=1,ttft=2"]
+)
 def test_what_is_no_promise_is_refused(text):
     with pytest.raises(BenchInputError):
         parse_slo(text)
