@@ -19,10 +19,12 @@ import logging, sys
 from pathlib import Path
 import torch
 logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
+from headway.engine.native import build
 from headway.engine.native.kernels import use_native_kernels
+build.FLAGS = build.FLAGS.replace("-O3", "-O0")
 print(use_native_kernels(Path(sys.argv[1]), print), use_native_kernels(Path(sys.argv[1]), print))
 """
-"""In a process of its own, since what is loaded stays."""
+"""In a process of its own, since what is loaded stays. Built as for `quick_build`, but with every instruction set."""
 
 
 def start(folder: Path, **environment: str) -> subprocess.Popen[str]:
