@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -25,6 +26,9 @@ from tests.nats_cluster import NatsCluster
 settings.register_profile("headway", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("headway")
 
+# What runs in the background of a script ignores Ctrl-C, and so would whatever the tests start and interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 Condition = Callable[[], bool | Awaitable[bool]]
 
