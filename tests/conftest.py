@@ -1,4 +1,5 @@
-"""Fixtures that several packages need: a real nats-server, once per session, on a free port, and a bad line to it."""
+"""Fixtures that several packages need: a real nats-server, once per session, on a free port, a bad line to it, and
+engine children that start at once."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 from hypothesis import HealthCheck, settings
 
 from headway.broker.config import BrokerConfig
@@ -17,12 +19,12 @@ from headway.broker.connection import Connection, connect
 from headway.broker.embedded import EmbeddedNats
 from headway.broker.streams import ensure_streams
 from loadtest.faults.proxy import Proxy, serving
+from loadtest.faults.template import Template, engine_template
 from tests.nats_cluster import NatsCluster
 
 # A loaded machine must not fail a property: how long an example takes is not what these tests are about.
 settings.register_profile("headway", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("headway")
-
 
 Condition = Callable[[], bool | Awaitable[bool]]
 
@@ -107,3 +109,13 @@ OpenProxy = Callable[[str], AbstractAsyncContextManager[Proxy]]
 def open_proxy() -> OpenProxy:
     """``async with open_proxy(server_url) as proxy``; clients take ``proxy.url``."""
     return lambda server_url: serving(Proxy(server_url))
+
+
+# -- engine children -------------------------------------------------------------------------------------------------
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def template(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Template]:
+    """Has loaded torch, which takes seconds, for all engine children that are started through it."""
+    async with engine_template(tmp_path_factory.mktemp("template")) as template:
+        yield template

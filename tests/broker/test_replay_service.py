@@ -97,7 +97,7 @@ async def test_a_subject_that_is_no_job_gets_nothing(
     connection: Connection, client: Connection, server: ReplayServer, subject: str
 ) -> None:
     await store(connection, tokens(0))
-    answer = json.loads((await client.client.request(subject, b"", timeout=2)).data)
+    answer = json.loads((await client.client.request(subject, b"", timeout=20)).data)
     assert "must be headway.replay.<tenant>.<id>" in answer["error"]
 
 
@@ -105,7 +105,7 @@ async def test_a_subject_that_is_no_job_gets_nothing(
 async def test_a_request_that_is_none_is_answered_with_the_reason(
     client: Connection, server: ReplayServer, body: bytes
 ) -> None:
-    answer = await client.client.request("headway.replay.acme.a1", body, timeout=2)
+    answer = await client.client.request("headway.replay.acme.a1", body, timeout=20)
     assert "not a request" in json.loads(answer.data)["error"]
 
 
@@ -113,5 +113,5 @@ async def test_a_person_may_ask_with_an_empty_request(
     connection: Connection, client: Connection, server: ReplayServer
 ) -> None:
     await store(connection, tokens(0))
-    answer = json.loads((await client.client.request("headway.replay.acme.a1", b"", timeout=2)).data)
+    answer = json.loads((await client.client.request("headway.replay.acme.a1", b"", timeout=20)).data)
     assert [record["record"]["kind"] for record in answer["records"]] == ["tokens"]

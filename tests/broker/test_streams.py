@@ -135,7 +135,7 @@ async def test_readers_see_stored_records_only_with_their_sequence(connection: C
     with pytest.raises(APIError):
         await connection.js.publish(log_subject(KEY), b"refused", headers=stale)
     second = await connection.js.publish(log_subject(KEY), b"second")
-    seen = [await reader.next_msg(timeout=5) for _ in range(2)]
+    seen = [await reader.next_msg(timeout=20) for _ in range(2)]
     assert [(message.data, int((message.headers or {})["Nats-Sequence"])) for message in seen] == [
         (b"first", first.seq),
         (b"second", second.seq),

@@ -51,11 +51,18 @@ def both_loops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.fixture(scope="module")
-def many_engines() -> Iterator[None]:
-    """Engines cost little to build: they share a tokenizer. Attention is the op in plain torch."""
+def one_tokenizer() -> Iterator[None]:
+    """Engines cost little to build: they share a tokenizer, and so must not work at the same time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(build, "Tokenizer", cache(Tokenizer))
+        yield
+
+
+@pytest.fixture(scope="module")
+def many_engines(one_tokenizer: None) -> Iterator[None]:
+    """And attention is the op in plain torch."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(attention, "paged_attention", paged_attention_reference)
-        patch.setattr(build, "Tokenizer", cache(Tokenizer))
         yield
 
 

@@ -23,6 +23,8 @@ from headway.engine.page_scales import EIGHT_BITS
 
 FP8 = EngineConfig(kv_memory="1MiB", kv_cache_dtype=KvCacheDType.FP8)
 SCHEDULING = SchedulerConfig(max_num_seqs=4)
+SMALL_STEP = SchedulerConfig(max_num_seqs=4, max_num_batched_tokens=64)
+"""Where only what a step is made of counts, and not how large it is."""
 PROMPT = tuple(range(100, 150))
 GIB = 1024**3
 
@@ -127,7 +129,7 @@ def test_the_step_that_is_measured_reads_the_pages_that_there_will_be(
         attend(pages, *new)
 
     monkeypatch.setattr(paged_reference.PagedKeysValues, "write", watch)
-    allocate_pages(smollm2, EngineConfig(kv_cache_dtype=KvCacheDType.FP8), SCHEDULING, print)
+    allocate_pages(smollm2, EngineConfig(kv_cache_dtype=KvCacheDType.FP8), SMALL_STEP, print)
     assert in_eight_bits[-2 * len(smollm2.layers) :] == [True] * 2 * len(smollm2.layers)
     assert num_pages_asked == [device_memory(gpu.use, 0.9).num_bytes // kv_cache.page_bytes(smollm2, 16, EIGHT_BITS)]
 

@@ -24,7 +24,7 @@ from headway.engine.messages import SequenceOutput, Submit
 from headway.engine.paged_reference import paged_attention_reference
 from headway.engine.runner import Runner
 
-pytestmark = pytest.mark.usefixtures("both_loops")
+pytestmark = pytest.mark.usefixtures("both_loops", "one_tokenizer")
 
 MARK = 7
 """The token whose embedding is NaN: so are its keys and values, and the logits behind it."""

@@ -16,7 +16,7 @@ from headway.engine.load import LoadedModel
 from headway.engine.messages import Cancel, SequenceOutput, Submit, Withdraw
 from headway.engine.preparer import Prepared
 
-pytestmark = pytest.mark.usefixtures("both_loops")
+pytestmark = pytest.mark.usefixtures("both_loops", "one_tokenizer")
 
 BYTES_PER_TOKEN = 2 * 16 * 8  # one layer, keys and values of one head of 16, float64
 SAMPLED = SamplingParams(max_tokens=20, temperature=1.2, top_p=0.9, repetition_penalty=1.1, presence_penalty=0.3)

@@ -13,7 +13,7 @@ from headway.engine.engine import Engine
 from headway.engine.load import LoadedModel
 from headway.engine.messages import Submit
 
-pytestmark = pytest.mark.usefixtures("both_loops")
+pytestmark = pytest.mark.usefixtures("both_loops", "one_tokenizer")
 
 MAX_STEPS = 500
 

@@ -193,14 +193,32 @@ def test_sequences_that_are_preempted_and_recomputed(reference: Reference) -> No
     assert sum(sequence.num_preemptions for sequence in run.sequences) >= 3
 
 
-def test_smollm2_in_float32(smollm2_float32: LoadedModel, record_property: pytest.RecordProperty) -> None:
-    """Alone in the reference; here together, in chunks, sharing pages, preempted. Undecided tokens are counted."""
+@dataclass(frozen=True)
+class SmolReference:
+    """The default model as transformers runs it in float32, prompts, and what generate() makes of each of them."""
+
+    model: PreTrainedModel
+    prompts: list[list[int]]
+    outputs: list[list[int]]
+
+
+@pytest.fixture(scope="module")
+def smollm2_reference(smollm2_float32: LoadedModel) -> SmolReference:
+    """Alone in the reference."""
     plain = load_model(EngineConfig(device=Device.CPU, dtype=DType.FLOAT32, pack_weights=AutoOrOff.OFF), print).model
     plain.set_attn_implementation("sdpa")
     chance = random.Random(3)
     words = smollm2_float32.tokenizer("The metro leaves when you arrive; a bus waits until it is full. ").input_ids
     prompts = [(words * 150)[:length] for length in (1, 9, 319, 2000)]
     prompts += [(words * 20)[:127], [chance.randrange(3, 49000) for _ in range(31)]]
+    return SmolReference(plain, prompts, [generate(plain, prompt, num_tokens=12) for prompt in prompts])
+
+
+def test_smollm2_in_float32(
+    smollm2_float32: LoadedModel, smollm2_reference: SmolReference, record_property: pytest.RecordProperty
+) -> None:
+    """Together, in chunks, sharing pages, preempted. Undecided tokens are counted."""
+    plain, prompts = smollm2_reference.model, smollm2_reference.prompts
     config = SchedulerConfig(
         max_num_seqs=5, max_num_batched_tokens=512, max_prefill_chunk=200, page_watermark_low=0, page_watermark_high=0
     )
@@ -208,8 +226,7 @@ def test_smollm2_in_float32(smollm2_float32: LoadedModel, record_property: pytes
     assert any(sequence.num_preemptions for sequence in run.sequences)
     assert any(sequence.num_cached_tokens for sequence in run.sequences)
     num_undecided = 0
-    for prompt, output in zip(prompts, run.outputs, strict=True):
-        expected = generate(plain, prompt, num_tokens=12)
+    for prompt, output, expected in zip(prompts, run.outputs, smollm2_reference.outputs, strict=True):
         if output == expected:
             continue
         place = next(i for i, (ours, theirs) in enumerate(zip(output, expected, strict=False)) if ours != theirs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,10 +20,12 @@ import logging, sys
 from pathlib import Path
 import torch
 logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
+from headway.engine.native import build
 from headway.engine.native.kernels import use_native_kernels
+build.FLAGS = build.FLAGS.replace("-O3", "-O0")
 print(use_native_kernels(Path(sys.argv[1]), print), use_native_kernels(Path(sys.argv[1]), print))
 """
-"""In a process of its own, since what is loaded stays."""
+"""In a process of its own, since what is loaded stays. Built as for `quick_build`, but with every instruction set."""
 
 
 def start(folder: Path, **environment: str) -> subprocess.Popen[str]:
@@ -41,11 +44,28 @@ def finish(process: subprocess.Popen[str]) -> tuple[str, str]:
     return output, errors
 
 
-@pytest.fixture
-def quick_build(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="module")
+def quick_build() -> Iterator[None]:
     """A library that nobody loads may be slow and need not have every instruction set."""
-    monkeypatch.setattr(build, "FLAGS", build.FLAGS.replace("-O3", "-O0"))
-    monkeypatch.setattr(build, "X86_LEVELS", {})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(build, "FLAGS", build.FLAGS.replace("-O3", "-O0"))
+        patch.setattr(build, "X86_LEVELS", {})
+        yield
+
+
+@pytest.fixture(scope="module")
+def built(quick_build: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which a library was made."""
+    folder = tmp_path_factory.mktemp("built")
+    find_library(folder, print)
+    return folder
+
+
+@pytest.fixture
+def folder(built: Path, tmp_path: Path) -> Path:
+    """One like that, to do as one likes with."""
+    shutil.copytree(built, tmp_path / "folder")
+    return tmp_path / "folder"
 
 
 @needs_compiler
@@ -65,22 +85,20 @@ def test_without_a_compiler_that_works_the_reference_serves_with_one_warning(tmp
 
 
 @needs_compiler
-@pytest.mark.usefixtures("quick_build")
-def test_a_damaged_library_is_built_again(tmp_path: Path) -> None:
-    library = find_library(tmp_path, print)
+def test_a_damaged_library_is_built_again(folder: Path) -> None:
+    (library,) = folder.glob("*.so")
     whole = library.read_bytes()
     library.write_bytes(whole[: len(whole) // 2])
-    assert find_library(tmp_path, print) == library
+    assert find_library(folder, print) == library
     assert library.stat().st_size == len(whole)
 
 
 @needs_compiler
-@pytest.mark.usefixtures("quick_build")
-def test_a_library_that_is_there_is_used_as_it_is(tmp_path: Path) -> None:
-    library = find_library(tmp_path, print)
+def test_a_library_that_is_there_is_used_as_it_is(folder: Path) -> None:
+    (library,) = folder.glob("*.so")
     written_at = library.stat().st_mtime_ns
     messages: list[str] = []
-    assert find_library(tmp_path, messages.append) == library
+    assert find_library(folder, messages.append) == library
     assert (library.stat().st_mtime_ns, messages) == (written_at, [])
 
 

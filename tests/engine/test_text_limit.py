@@ -97,15 +97,26 @@ def test_where_characters_may_be_lost_no_limit_is_assumed(tokenizer: Tokenizer) 
     assert limit_of(tokenizer) is None
 
 
+@pytest.fixture(scope="module")
+def default_limit(smollm2: LoadedModel) -> TextLimit:
+    """Found once: it takes a look at every token."""
+    assert smollm2.tokenizer is not None
+    limit = text_limit(smollm2.tokenizer)
+    assert limit is not None
+    return limit
+
+
+def test_the_limit_of_the_default_model_is_its_longest_token(smollm2: LoadedModel, default_limit: TextLimit) -> None:
+    assert smollm2.tokenizer is not None
+    assert default_limit.max_characters_per_token == max(map(len, smollm2.tokenizer.get_vocab()))
+
+
 @settings(deadline=None, max_examples=200)
 @given(text=TEXTS)
-def test_the_limit_of_the_default_model_holds(smollm2: LoadedModel, text: str) -> None:
-    tokenizer = smollm2.tokenizer
-    assert tokenizer is not None
-    limit = text_limit(tokenizer)
-    assert limit is not None
-    assert limit.max_characters_per_token == max(map(len, tokenizer.get_vocab()))
-    assert limit.num_characters(text) <= limit.max_characters_per_token * len(tokenizer.encode(text))
+def test_the_limit_of_the_default_model_holds(smollm2: LoadedModel, default_limit: TextLimit, text: str) -> None:
+    assert smollm2.tokenizer is not None
+    num_tokens = len(smollm2.tokenizer.encode(text))
+    assert default_limit.num_characters(text) <= default_limit.max_characters_per_token * num_tokens
 
 
 def test_characters_that_become_no_token_are_not_counted() -> None:

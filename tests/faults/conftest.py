@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from headway.settings import Settings
 from loadtest.faults.fleet import Fleet, impatient_settings, running_fleet
-from loadtest.faults.template import Template, engine_template
+from loadtest.faults.template import Template
 from loadtest.faults.tiny_model import save_tiny_model
 
 OpenFleet = Callable[..., AbstractAsyncContextManager[Fleet]]
@@ -22,12 +21,6 @@ _numbers = itertools.count(1)
 @pytest.fixture(scope="session")
 def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     return impatient_settings(save_tiny_model(tmp_path_factory.mktemp("tiny-model")))
-
-
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def template(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Template]:
-    async with engine_template(tmp_path_factory.mktemp("template")) as template:
-        yield template
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import pytest
@@ -19,42 +22,58 @@ SUMMARIES = (
     *("ttft_seconds", "tpot_seconds", "e2e_seconds", "inter_token_gap_seconds", "queue_seconds"),
     "prefill_step_seconds",
 )
+ENGINE = ("--target", "engine")
+VARIANT = "engine+max-num-seqs=1"
+COMPARED = ("--peers", f"transformers,{VARIANT}", "--runs", "2")
 
 
-@pytest.fixture
-def workload(tmp_path):
-    path = tmp_path / "small.json"
+@pytest.fixture(scope="module")
+def workload(tmp_path_factory):
+    path = tmp_path_factory.mktemp("workload") / "small.json"
     requests = [{"prompt_ids": list(range(3, 3 + n)), "out_len": n, "gap": 0.1} for n in (4, 6, 9)]
     path.write_text(json.dumps({"requests": requests}))
     return path
 
 
-@pytest.fixture
-def small_engine(monkeypatch, tiny_model):
-    monkeypatch.setenv("HEADWAY_MODEL", str(tiny_model))
-    monkeypatch.setenv("HEADWAY_KV_MEMORY", "1MiB")
+@dataclass(frozen=True)
+class Ran:
+    """A run that went well."""
+
+    said: str
+    report: dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def ran(small_engine, workload, tmp_path_factory) -> Callable[..., Ran]:
+    """What comes of the workload with these arguments. Takes seconds, so the same ones are run once."""
+    out = tmp_path_factory.mktemp("ran") / "out.json"
+
+    @cache
+    def run(*arguments: str) -> Ran:
+        result = bench(*arguments, "--workload", workload, "--json", out)
+        assert result.exit_code == 0, result.output
+        return Ran(result.output, json.loads(out.read_text()))
+
+    return run
 
 
 def bench(*arguments: object) -> Result:
     return CliRunner().invoke(command, [str(argument) for argument in arguments])
 
 
-@pytest.mark.usefixtures("small_engine")
 @pytest.mark.parametrize(
     ("arguments", "processes"),
     [
-        (["--target", "engine"], {"engine"}),
-        (["--target", "engine", "--arrivals", "poisson", "--rate", "20"], {"engine"}),
-        (["--target", "static", "--arrivals", "closed", "--concurrency", "2"], {"engine"}),
-        (["--target", "nats"], {"client", "nats-server", "queue", "worker", "engine"}),
+        (ENGINE, {"engine"}),
+        ((*ENGINE, "--arrivals", "poisson", "--rate", "20"), {"engine"}),
+        (("--target", "static", "--arrivals", "closed", "--concurrency", "2"), {"engine"}),
+        (("--target", "nats"), {"client", "nats-server", "queue", "worker", "engine"}),
     ],
     ids=["engine", "engine-poisson", "static-closed", "nats"],
 )
-def test_a_run_reports_every_documented_key(arguments, processes, workload, tmp_path):
-    out = tmp_path / "out.json"
-    result = bench(*arguments, "--workload", workload, "--json", out)
-    assert result.exit_code == 0, result.output
-    report = json.loads(out.read_text())
+def test_a_run_reports_every_documented_key(arguments, processes, ran):
+    result = ran(*arguments)
+    report = result.report
     assert (report["num_requests"], report["num_completed"], report["num_output_tokens"]) == (3, 3, 19)
     assert report["output_tokens_per_s"] > 0
     assert all(report[key].keys() >= {"mean", "p50", "p90", "p99"} for key in SUMMARIES)
@@ -71,15 +90,12 @@ def test_a_run_reports_every_documented_key(arguments, processes, workload, tmp_
     assert sum(report["timeline"]["num_prefill_tokens"]) == 19
     assert report["tenants"]["loadtest"]["num_requests"] == 3
     assert len(report["runs"]) == 1
-    assert "3 of 3 requests, 19 output tokens" in result.output
-    assert "GB/s" in result.output
+    assert "3 of 3 requests, 19 output tokens" in result.said
+    assert "GB/s" in result.said
 
 
-@pytest.mark.usefixtures("small_engine")
-def test_the_floor_counts_what_a_step_must_read(workload, tmp_path):
-    out = tmp_path / "out.json"
-    assert bench("--workload", workload, "--json", out).exit_code == 0
-    floor = json.loads(out.read_text())["floor"]
+def test_the_floor_counts_what_a_step_must_read(ran):
+    floor = ran(*ENGINE).report["floor"]
     # Two layers of q and o [32, 32], k and v [16, 32], three of [48, 32], and the head [64, 32]; float32.
     assert floor["num_weights"] == 2 * (2 * 32 * 32 + 2 * 16 * 32 + 3 * 48 * 32) + 64 * 32
     assert floor["weight_bytes"] == 4 * floor["num_weights"]
@@ -88,12 +104,9 @@ def test_the_floor_counts_what_a_step_must_read(workload, tmp_path):
     assert all(0 < share < 1 for share in floor["share"].values())
 
 
-@pytest.mark.usefixtures("small_engine")
-def test_a_peer_does_the_same_work_in_turns(workload, tmp_path):
-    out = tmp_path / "out.json"
-    result = bench("--workload", workload, "--peers", "transformers", "--runs", 2, "--json", out)
-    assert result.exit_code == 0, result.output
-    report = json.loads(out.read_text())
+def test_a_peer_does_the_same_work_in_turns(ran):
+    result = ran(*COMPARED)
+    report = result.report
     peer = report["peers"]["transformers"]
     assert [run["num_output_tokens"] for run in (*report["runs"], *peer["runs"])] == [19] * 4
     assert all(run["num_completed"] == 3 for run in peer["runs"])
@@ -103,7 +116,7 @@ def test_a_peer_does_the_same_work_in_turns(workload, tmp_path):
     ]
     spread = peer["ratios"]["output_tokens_per_s"]
     assert (spread["min"], spread["max"]) == (min(ratios), max(ratios))
-    assert "headway / transformers" in result.output
+    assert "headway / transformers" in result.said
 
 
 def made_run(*reasons: FinishReason | None) -> dict[str, Any]:
@@ -130,20 +143,24 @@ def test_what_is_missing_in_any_run_is_said_below_the_figures_of_one():
     assert is_complete(report)
 
 
-@pytest.mark.usefixtures("small_engine")
-def test_a_load_is_a_share_of_what_each_system_can_take(workload, tmp_path):
-    out = tmp_path / "out.json"
-    arguments = ["--arrivals", "poisson", "--load", "0.5", "--runs", "1", "--peers", "nats"]
-    result = bench(*arguments, "--workload", workload, "--json", out)
-    assert result.exit_code == 0, result.output
-    report = json.loads(out.read_text())
+def test_headway_takes_turns_with_itself_under_other_settings(ran):
+    report = ran(*COMPARED).report
+    peer = report["peers"][VARIANT]
+    assert peer["facts"]["settings"] == {"max_num_seqs": "1"}
+    assert max(map(int, report["step_seconds"])) == 3
+    assert [set(run["step_seconds"]) for run in peer["runs"]] == [{"1"}, {"1"}]
+
+
+def test_a_load_is_a_share_of_what_each_system_can_take(ran):
+    result = ran("--arrivals", "poisson", "--load", "0.5", "--runs", "1", "--peers", "nats")
+    report = result.report
     path = report["peers"]["nats"]
     assert report["load"] == 0.5
     assert report["rate"] == pytest.approx(0.5 * 3 / report["bursts"][0]["duration_seconds"])
     assert path["runs"][0]["rate"] == pytest.approx(0.5 * 3 / path["bursts"]["runs"][0]["duration_seconds"])
     assert path["same_rate"]["runs"][0]["rate"] == path["runs"][0]["rate"]
-    assert "each at 50% of its own capacity" in result.output
-    assert "both at 50% of nats's" in result.output
+    assert "each at 50% of its own capacity" in result.said
+    assert "both at 50% of nats's" in result.said
 
 
 @pytest.mark.parametrize(
@@ -183,18 +200,6 @@ def test_the_whole_path_needs_a_server(workload, monkeypatch, tmp_path):
 def test_the_context_of_a_decode_is_weighed_by_how_many_there_are():
     short, long = Request((1,) * 10, 10, 0.0), Request((1,) * 100, 30, 0.0)
     assert mean_context_tokens([short, long]) == (10 * 15 + 30 * 115) / 40
-
-
-@pytest.mark.usefixtures("small_engine")
-def test_headway_takes_turns_with_itself_under_other_settings(workload, tmp_path):
-    out = tmp_path / "out.json"
-    variant = "engine+max-num-seqs=1"
-    assert bench("--workload", workload, "--peers", variant, "--runs", 1, "--json", out).exit_code == 0
-    report = json.loads(out.read_text())
-    peer = report["peers"][variant]
-    assert peer["facts"]["settings"] == {"max_num_seqs": "1"}
-    assert max(map(int, report["step_seconds"])) == 3
-    assert set(peer["runs"][0]["step_seconds"]) == {"1"}
 
 
 @pytest.mark.usefixtures("small_engine")

@@ -14,12 +14,6 @@ from tests.loadtest.reports import queue_report, report, run, write
 SMALL = ("--scenario", "smoke", "--num-requests", "6")
 
 
-@pytest.fixture
-def small_engine(monkeypatch, tiny_model):
-    monkeypatch.setenv("HEADWAY_MODEL", str(tiny_model))
-    monkeypatch.setenv("HEADWAY_KV_MEMORY", "1MiB")
-
-
 def bench(*arguments: object) -> Result:
     return CliRunner().invoke(command, [str(argument) for argument in arguments], prog_name="headway bench")
 

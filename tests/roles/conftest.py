@@ -1,7 +1,8 @@
 """Real parts for the roles: a nats-server, the queue, workers with an engine child each, and a tiny model.
 
 Everything of this folder runs in one event loop, since the parts that tests share live as long as the session. What
-a test may stop or break it makes for itself (`make_queue`, `make_worker`).
+a test may stop or break it makes for itself (`Parts`); there an engine child is forked from a process that has loaded
+torch already (`loadtest.faults.template`), and so is there at once.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from headway.broker.config import BrokerConfig
 from headway.broker.embedded import EmbeddedNats
 from headway.core.lease_terms import LeaseTerms
 from headway.core.scheduler_config import SchedulerConfig
+from headway.engine import process
 from headway.engine.config import Device, DType, EngineConfig
 from headway.lease.config import LeaseConfig
 from headway.lease.health import HealthServer
@@ -39,6 +41,7 @@ from headway.roles.queue import QueueRole
 from headway.roles.worker import WorkerRole
 from headway.settings import Settings
 from headway.settings.roles import RolesConfig
+from loadtest.faults.template import Template
 from tests.roles.wire import Wire, make_job
 
 CHARACTERS = [chr(code) for code in range(32, 127)]
@@ -162,6 +165,7 @@ class Parts:
     nats: EmbeddedNats
     wire: Wire
     stack: AsyncExitStack
+    template: Template
     lease_port: int = 0
     """Of the first queue; its successors listen there too."""
 
@@ -186,6 +190,13 @@ class Parts:
         await role.start()
         return role
 
+    def engine_of(self, worker: WorkerRole) -> int:
+        """Its process id. What the worker takes for it is a stand-in, which dies with it and it with that."""
+        assert worker.engine.pid is not None
+        engine = self.template.engine_of(worker.engine.pid)
+        assert engine is not None
+        return engine
+
     def worker_settings(self, **groups: Mapping[str, Any]) -> Settings:
         lease = {"lease_address": f"127.0.0.1:{self.lease_port or 1}", **groups.pop("lease", {})}
         return self._with(lease=lease, **groups)
@@ -204,7 +215,10 @@ OpenParts = Callable[[], AbstractAsyncContextManager[Parts]]
 
 @pytest.fixture(scope="session")
 def open_parts(
-    settings: Settings, tmp_path_factory: pytest.TempPathFactory, open_wire: Callable[[str], Awaitable[Wire]]
+    settings: Settings,
+    template: Template,
+    tmp_path_factory: pytest.TempPathFactory,
+    open_wire: Callable[[str], Awaitable[Wire]],
 ) -> OpenParts:
     """For parts that several tests share."""
 
@@ -212,10 +226,12 @@ def open_parts(
     async def open_() -> AsyncIterator[Parts]:
         tasks = _task_names()
         async with AsyncExitStack() as stack:
+            patch = stack.enter_context(pytest.MonkeyPatch.context())
+            patch.setattr(process, "INTERPRETER", str(template.interpreter))
             nats_server = await stack.enter_async_context(EmbeddedNats(tmp_path_factory.mktemp("nats")))
             wire = await open_wire(nats_server.url)
             stack.push_async_callback(wire.client.close)
-            yield Parts(settings, nats_server, wire, stack)
+            yield Parts(settings, nats_server, wire, stack, template)
         await _ended(tasks)
 
     return open_

@@ -6,6 +6,7 @@ import asyncio
 import os
 import shutil
 import signal
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 import pytest_asyncio
 from safetensors.torch import load_file, save_file
 
+from headway.engine import process
 from headway.lease.health import Probe
 from headway.roles import engine_host
 from headway.roles import worker as worker_role
@@ -66,9 +68,10 @@ def marked_model(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture
 def plug_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Let every engine child run this code first."""
+    """Let every engine child run this code first, in an interpreter of its own."""
 
     def plug(code: str) -> None:
+        monkeypatch.setattr(process, "INTERPRETER", sys.executable)
         (tmp_path / "sitecustomize.py").write_text(PLUGIN.format(code=code.strip()))
         monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
 

@@ -59,7 +59,7 @@ async def test_a_worker_that_asks_the_standby_is_sent_to_the_leader(parts: Any, 
     second = await second_queue(parts)
     await parts.worker(lease={"lease_address": second.server.address})
     assert [worker.is_connected for worker in first.status().workers] == [True]
-    await parts.wire.publish(tenant, {"id": "a1", "prompt": "Hello", "max_tokens": 4})
+    await parts.wire.publish(tenant, {"id": "a1", "prompt": "Hello", "max_tokens": 4, "ignore_eos": True})
     assert (await parts.wire.ended(tenant, "a1")).end["finish_reason"] == "length"
 
 

@@ -168,7 +168,7 @@ async def test_a_leader_that_ends_fetches_no_more(office: Office, eventually: Ev
         office.grant(1, name)
     await eventually(lambda: len(office.asked) == 2)
     await office.supervisor.close()
-    await eventually(lambda: not any("fetch" in task.get_name() for task in asyncio.all_tasks()), seconds=5.0)
+    await eventually(lambda: not any("fetch" in task.get_name() for task in asyncio.all_tasks()))
 
 
 async def test_a_grant_says_how_many_seconds_are_left_when_it_goes_out(office: Office, eventually: Eventually) -> None:

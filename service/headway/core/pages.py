@@ -127,7 +127,7 @@ class PagePool:
         """Assert the invariant, given the page tables of all holders. O(pages): for tests and idle moments."""
         references = Counter(page for table in page_tables for page in table)
         free, cached, used = set(self._free), set(self._cached), set(references)
-        assert self._num_references == [references[page] for page in range(self.num_pages)]
+        assert self._num_references == [references.get(page, 0) for page in range(self.num_pages)]
         assert len(free) == len(self._free), "a page is free twice"
         assert len(free) + len(cached) + len(used) == self.num_pages
         assert free | cached | used == set(range(self.num_pages))

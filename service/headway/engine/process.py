@@ -24,6 +24,8 @@ from headway.engine.frames import Start, decode_event, encode_frame, receive_fra
 from headway.engine.messages import Command, Event, Failed, Loading, Ready, StepReport
 from headway.telemetry.logs import log_style
 
+INTERPRETER = sys.executable
+"""What runs the child."""
 TERMINATE_SECONDS = 5.0
 """From SIGTERM to SIGKILL."""
 _STDERR = 2
@@ -102,7 +104,7 @@ class EngineProcess:
         with theirs, ExitStack() as undo:
             undo.callback(ours.close)
             self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-P", "-m", "headway.engine.main"),  # -P: no module of the current folder
+                *(INTERPRETER, "-P", "-m", "headway.engine.main"),  # -P: no module of the current folder
                 *("--fd", str(theirs.fileno()), "--parent", str(os.getpid())),
                 pass_fds=(theirs.fileno(),),
                 stdin=asyncio.subprocess.DEVNULL,

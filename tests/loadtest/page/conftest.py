@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from html.parser import HTMLParser
 
 import pytest
@@ -74,7 +75,17 @@ class Page(HTMLParser):
 
 
 def document(content: Report) -> Document:
-    return decode_document(json.dumps(content).encode(), "a file")
+    return decoded(json.dumps(content))
+
+
+def decoded(text: str) -> Document:
+    return decode_document(text.encode(), "a file")
+
+
+@cache
+def rendered(*files: tuple[str, str]) -> str:
+    """The page of these files, by name and content. Plots take seconds, so the same ones are drawn once."""
+    return render_page({name: decoded(content) for name, content in files})
 
 
 @pytest.fixture
@@ -83,6 +94,6 @@ def render() -> Callable[..., Page]:
 
     def of(*contents: Report, **named: Report) -> Page:
         files = {**{f"report-{number}": content for number, content in enumerate(contents)}, **named}
-        return Page(render_page({name: document(content) for name, content in files.items()}))
+        return Page(rendered(*((name, json.dumps(content)) for name, content in files.items())))
 
     return of

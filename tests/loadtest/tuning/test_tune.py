@@ -129,7 +129,7 @@ async def test_who_does_not_wait_for_the_engine_to_end_has_what_was_found(tiny_m
     engine = only_child(running.pid)
     os.kill(engine, signal.SIGSTOP)  # so that it would take long
     running.send_signal(signal.SIGINT)
-    await eventually(files[1].exists, seconds=10.0)
+    await eventually(files[1].exists)
     running.send_signal(signal.SIGINT)
     rest = await running.stderr.read()
     assert await running.wait() == 130
