@@ -64,11 +64,16 @@ def nats_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedNa
 
 
 @pytest.fixture
-async def fresh_nats(nats_server: EmbeddedNats) -> EmbeddedNats:
-    """The session's server without any stream: as good as new, in milliseconds."""
+async def fresh_nats(nats_server: EmbeddedNats, eventually: Callable[..., Awaitable[None]]) -> EmbeddedNats:
+    """The session's server without any stream: as good as new, in milliseconds.
+
+    It removes the files of a deleted stream after it has answered, and meanwhile may fail to make one of that name.
+    """
     async with await connect(BrokerConfig(nats_url=nats_server.url), "tests", timeout_seconds=10) as connection:
         for stream in await connection.js.streams_info():
             await connection.js.delete_stream(stream.config.name or "")
+    streams = nats_server.folder / "jetstream" / "jetstream" / "$G" / "streams"
+    await eventually(lambda: not streams.exists() or not any(streams.iterdir()))
     return nats_server
 
 
