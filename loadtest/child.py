@@ -86,6 +86,10 @@ class Child:
         if self._process.poll() is not None:
             self._answer()
 
+    def kill(self) -> None:
+        """End it at once; it still must be closed."""
+        self._process.kill()
+
     def close(self) -> None:
         """Harmless twice. What interrupts the wait, a second Ctrl-C, ends the child at once."""
         assert self._process.stdin is not None
