@@ -71,11 +71,7 @@ def open_engine(
     """Loaded when this returns. Raises `BenchError`."""
     child = Child("loadtest.targets.engine_child", say, child_environment(engine), watch)
     try:
-        try:
-            ready: Ready = child.ask((engine, scheduler))
-        except KeyboardInterrupt:
-            child.kill()  # it would hear of its end only when the model is loaded
-            raise
+        ready: Ready = child.start((engine, scheduler))
         yield EngineAlone(child, ready, watch is not nobody)
     finally:
         child.close()
