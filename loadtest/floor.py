@@ -70,7 +70,10 @@ def measure_floor(config: EngineConfig) -> Measured:
     if config.cache_folder is not None:
         command += ["--cache-folder", config.cache_folder]
     environment = {**os.environ, **child_environment(config)}
-    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=False)
+    # A session of its own: Ctrl-C is for us, who end this without a traceback of its own.
+    done = subprocess.run(
+        command, env=environment, stdout=subprocess.PIPE, text=True, check=False, start_new_session=True
+    )
     if done.returncode != 0:
         failure = BenchInputError if done.returncode == USAGE else BenchError
         raise failure(f"the floor of {config.model} could not be measured (exit status {done.returncode})")

@@ -1,6 +1,7 @@
 """An install is repeatable, and brings what the code imports."""
 
 import re
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -72,3 +73,12 @@ def test_the_package_says_that_it_is_typed():
 def test_the_licence_is_the_one_that_is_declared():
     assert PROJECT["license"] == "Apache-2.0"
     assert "Apache License\n                           Version 2.0, January 2004" in (ROOT / "LICENSE").read_text()
+
+
+def test_a_program_beside_the_clone_finds_the_package_and_not_the_clones_folder(tmp_path):
+    (tmp_path / "headway").mkdir()
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
+    subprocess.run(["make", "-C", ROOT, "path", f"VENV={tmp_path / 'venv'}"], check=True)
+    program = [tmp_path / "venv/bin/python", "-c", "import headway; print(headway.__file__)"]
+    found = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert Path(found.strip()) == ROOT / "service/headway/__init__.py"

@@ -90,7 +90,8 @@ def _serve(path: _Path, num_workers: int, part: Part) -> dict[str, Any]:
     totals = _Totals()
     alone = _grants_alone(path, settings) if num_workers == 1 else None
     with open_workers(start, path.say) as workers:
-        path.say(f"{path.settings.queue.policy}, {path.num_waiting} waiting: {num_workers} workers ({part})")
+        what = f"{num_workers} worker{'' if num_workers == 1 else 's'}"
+        path.say(f"{path.settings.queue.policy}, {path.num_waiting} waiting: {what} ({part})")
         while (num_left := path.options.num_served - totals.num_jobs) > 0:
             _fill(path)
             path.queue.ask(AskQueue.DECISIONS)

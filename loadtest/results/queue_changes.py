@@ -85,7 +85,8 @@ def _of(measured: Measured, path: str, name: str) -> Iterator[tuple[QueueFigure,
     yield from _of_part(measured.intake, INTAKE, f"{path}/intake", f"{name}, intake")
     for part, by_workers in (("serve", measured.serve), ("records", measured.records)):
         for number, served in by_workers.items():
-            yield from _of_part(served, SERVED, f"{path}/{part}/{number}", f"{name}, {part}, {number} workers")
+            workers = "worker" if number == "1" else "workers"
+            yield from _of_part(served, SERVED, f"{path}/{part}/{number}", f"{name}, {part}, {number} {workers}")
 
 
 def _of_part(part: object, kinds: tuple[_Column, ...], path: str, name: str) -> Iterator[tuple[QueueFigure, float]]:

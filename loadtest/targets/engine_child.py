@@ -71,7 +71,7 @@ def open_engine(
     """Loaded when this returns. Raises `BenchError`."""
     child = Child("loadtest.targets.engine_child", say, child_environment(engine), watch)
     try:
-        ready: Ready = child.ask((engine, scheduler))
+        ready: Ready = child.start((engine, scheduler))
         yield EngineAlone(child, ready, watch is not nobody)
     finally:
         child.close()
@@ -80,6 +80,7 @@ def open_engine(
 def main() -> None:
     with asked() as questions:
         engine_config, scheduling = questions.next()
+        questions.stage("importing torch and transformers")
         from headway.engine.build import build_engine  # takes seconds
         from loadtest.targets.engine_target import run_on_engine
 

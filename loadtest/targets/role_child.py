@@ -44,7 +44,7 @@ def open_role(start: StartQueue | StartWorker, say: Callable[[str], None]) -> It
     """The child, and a queue's lease address or the process id of a worker's engine. Raises `BenchError`."""
     child = Child("loadtest.targets.role_child", say)
     try:
-        yield child, child.ask(start)
+        yield child, child.start(start)
     finally:
         child.close()
 

@@ -85,6 +85,7 @@ def test_the_printed_settings_can_be_fed_back(call, tmp_path):
         (("queue", "--policy", "lifo"), ("--policy", "fifo")),
         (("up", "--config", "/no/such.yaml"), ("/no/such.yaml", "No such file")),
         (("submit", "--model", "No.Such", "x"), ("model", "must match")),
+        (("submit", "--tenant", "Acme", "x"), ("tenant", "must match", "Acme")),
         (("submit", "--model", "Org/Model-1B", "x"), ("Org/Model-1B", "served name", '"default"')),
         (("submit", "--temperature", "-3", "x"), ("--temperature", "≥ 0.0")),
         (("submit", "   "), ("the prompt", "must not be empty")),

@@ -128,6 +128,14 @@ def test_now_is_what_was_said_last_and_unknown_when_nobody_answers_any_more():
     assert shown(history, 100, 330.0).splitlines()[1].split()[-2:] == ["–", "9"]
 
 
+def test_the_most_is_not_less_than_what_is_now():
+    history = History()
+    for at, running in ((298.0, 1), (299.0, 4)):
+        history.add(status(model_status(), workers=(worker(running),)), at)
+    line = next(row for row in shown(history, 100, 299.5).splitlines() if "running sequences" in row)
+    assert line.split()[-2:] == ["4", "4"]
+
+
 @pytest.mark.parametrize("width", [60, 80, 200])
 def test_a_line_takes_the_room_that_there_is_and_nothing_is_cut(history, width):
     text = shown(history, width, WINDOW_SECONDS)

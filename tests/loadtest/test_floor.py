@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import os
+import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -25,3 +28,18 @@ def test_many_sequences_wait_for_the_products():
 def test_a_model_that_is_not_there_is_a_wrong_request_and_no_failure(tmp_path: Path):
     with pytest.raises(BenchInputError, match="nowhere"):
         measure_floor(EngineConfig(model=str(tmp_path / "nowhere")))
+
+
+STAND_IN = f"""#!{sys.executable}
+import json, os
+print(json.dumps({{"floor": {asdict(FLOOR)}, "model_source": str(os.getsid(0)), "vocab_size": 1}}))
+"""
+
+
+def test_ctrl_c_does_not_reach_who_measures_whose_traceback_nobody_needs(tmp_path: Path, monkeypatch):
+    python = tmp_path / "python"
+    python.write_text(STAND_IN)
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    session = int(measure_floor(EngineConfig()).model_source)
+    assert session != os.getsid(0)

@@ -138,7 +138,8 @@ def test_growth_is_told_as_a_power_and_beside_that_of_the_logarithm():
         (["--target", "queue", "--peers", "vllm"], "--peers is not for --target queue"),
         (["--target", "queue", "--arrivals", "burst"], "--arrivals is not for --target queue"),
         (["--target", "queue", "--workers", "0"], "0 is not a whole number above 0"),
-        (["--target", "queue", "--parts", "everything"], "everything"),
+        (["--target", "queue", "--parts", "everything"], "'everything' is none of core, intake, serve, records"),
+        (["--target", "queue", "--policies", "lifo"], "'lifo' is none of fifo, sjf, weighted-fair"),
         (["--target", "queue", "--policies", ","], "name at least one"),
     ],
 )

@@ -262,7 +262,8 @@ def test_other_variables_are_nobodys_business():
         ("kitchen: [1, 2]", "kitchen must hold a mapping"),
         ("- 1", "the file must hold a mapping"),
         ("kitchen: {", "not YAML"),
-        ("kitchen: {heat: 1, heat: 2}", "'heat' stands there twice"),
+        ("kitchen:\n  heat: 1: 2", "not YAML: line 2, column 10: mapping values are not allowed here"),
+        ("kitchen: {heat: 1, heat: 2}", "line 1, column 20: 'heat' stands there twice"),
         ("kitchen: {}\nkitchen: {}", "'kitchen' stands there twice"),
     ],
 )

@@ -182,11 +182,10 @@ class Client:
 
 
 def _model(name: str) -> str:
-    fix = f'; {name!r} is none: give the served name (served_model of the worker, "default" unless it is set)'
-    return _token("model", name, fix)
+    return _token("model", name, ': give the served name (served_model of the worker, "default" unless it is set)')
 
 
 def _token(field: str, value: str, fix: str = "") -> str:
     if TOKEN.fullmatch(value) is None:
-        raise JobRejected(RejectCode.INVALID_VALUE, field, f"must match [a-z0-9-]{{1,63}}{fix}")
+        raise JobRejected(RejectCode.INVALID_VALUE, field, f"must match [a-z0-9-]{{1,63}}; {value!r} is none{fix}")
     return value

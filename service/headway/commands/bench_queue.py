@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -97,8 +99,8 @@ def _load(taken: Mapping[str, Any], json_path: Path | None) -> QueueLoad:
         fields["payload_bytes"] = taken["payload_bytes"]
     for name, field, kind in (
         ("workers", "num_workers", _positive),
-        ("policies", "policies", QueuePolicy),
-        ("parts", "parts", Part),
+        ("policies", "policies", partial(_one_of, QueuePolicy)),
+        ("parts", "parts", partial(_one_of, Part)),
     ):
         if name in taken:
             fields[field] = _several(name, taken[name], kind)
@@ -113,6 +115,12 @@ def _several(name: str, text: str, kind: Callable[[str], Any]) -> tuple[Any, ...
     if not values:
         raise click.BadParameter("name at least one", param_hint=f"--{name}")
     return values
+
+
+def _one_of(kind: type[StrEnum], text: str) -> StrEnum:
+    if text not in list(kind):
+        raise ValueError(f"{text!r} is none of {', '.join(kind)}")
+    return kind(text)
 
 
 def _positive(text: str) -> int:

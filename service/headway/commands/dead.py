@@ -60,7 +60,7 @@ def show(flags: SettingFlags, job: JobKey) -> None:
         click.echo(json.dumps(_as_json(letter), indent=2))
 
 
-@command.command("requeue", cls=SettingsCommand)
+@command.command("requeue", cls=SettingsCommand, short_help="Queue dead jobs again, each with a new id.")
 @click.argument("jobs", metavar="TENANT/ID...", type=JobName(), nargs=-1, required=True)
 @connection_flags()
 def requeue(flags: SettingFlags, jobs: tuple[JobKey, ...]) -> None:

@@ -74,12 +74,14 @@ class HistoryView:
     def _rows(self, model: str, num_columns: int, ascii_only: bool) -> Iterator[list[str]]:
         for index, figure in enumerate(FIGURES):
             series = figure.series(self._history, model, self._now, num_columns or self._max_columns)
-            known = [value for value in series if value is not None]
+            now = self._now_of(figure, model, series)
+            # A mean of the newest share is below what is said now while that is just rising.
+            known = [value for value in (*series, now) if value is not None]
             yield [
                 escape(model) if index == 0 else "",
                 figure.name,
                 *([sparkline(series, ascii_only)] if num_columns else []),
-                _figure(self._now_of(figure, model, series), figure.unit),
+                _figure(now, figure.unit),
                 _figure(max(known, default=None), figure.unit),
             ]
 

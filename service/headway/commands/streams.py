@@ -28,7 +28,7 @@ def command() -> None:
     """Check or create the streams in NATS."""
 
 
-@command.command("check", cls=SettingsCommand)
+@command.command("check", cls=SettingsCommand, short_help="Say what is there, and what is wrong with it.")
 @setting_flags("broker", without=_is_decided_here)
 def check(flags: SettingFlags) -> None:
     """Say what is there, and whether it is as it must be; change nothing. The status is 1 if something is wrong."""

@@ -106,9 +106,9 @@ class _Loader(yaml.SafeLoader):
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        for position, key in enumerate(keys):
+        for position, (key, (key_node, _)) in enumerate(zip(keys, node.value, strict=True)):
             if key in keys[:position]:
-                raise yaml.MarkedYAMLError(problem=f"{key!r} stands there twice", problem_mark=node.start_mark)
+                raise yaml.MarkedYAMLError(problem=f"{key!r} stands there twice", problem_mark=key_node.start_mark)
         return super().construct_mapping(node, deep)
 
 
@@ -118,8 +118,16 @@ def _read_yaml(path: Path) -> Mapping[Hashable, Any]:
     except OSError as error:
         raise _bad_file(path, error.strerror or "it cannot be read") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise _bad_file(path, f"it is not YAML: {' '.join(str(error).split())}") from error
+        raise _bad_file(path, f"it is not YAML: {_trouble(error)}") from error
     return _mapping(document, "the file", path)
+
+
+def _trouble(error: Exception) -> str:
+    """On one line and without the excerpt, whose marker means nothing there."""
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem and error.problem_mark:
+        mark = error.problem_mark
+        return f"line {mark.line + 1}, column {mark.column + 1}: {error.problem}"
+    return " ".join(str(error).split())
 
 
 def _mapping(document: Any, what: str, path: Path) -> Mapping[Hashable, Any]:
