@@ -14,6 +14,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from headway.commands.statuses import FAILED, INTERRUPTED
 from loadtest.claims.studies import CLAIM_STUDIES, PATH
 from loadtest.study import Study, tell
 from loadtest.suite_table import to_markdown
@@ -37,6 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     studies = _chosen(options.group, options.only)
     tell(f"about {sum(study.minutes for study in studies):.0f} minutes: {', '.join(study.name for study in studies)}")
     failed: list[str] = []
+    status = 0
     try:
         for study in studies:
             tell(f"== {time.strftime('%H:%M:%S')} {study.name}, about {study.minutes:g} minutes")
@@ -45,12 +47,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         tell("interrupted: the table is of the studies that were done by now")
         failed += [study.name for study in studies[studies.index(study) :]]
+        status = INTERRUPTED
     results = to_markdown(options.folder)
     (options.folder / "results.md").write_text(results)
     print(results)
     if failed:
         tell(f"without result, or not complete: {', '.join(failed)}")
-    return 1 if failed else 0
+    return status or (FAILED if failed else 0)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -150,7 +150,7 @@ def test_an_interrupted_suite_shows_what_was_done_by_then(monkeypatch, tmp_path,
         return True
 
     monkeypatch.setattr(study.Study, "run", run_until_the_third)
-    assert suite.main([str(tmp_path), "--only", "path", "decode-1", "decode-16", "decode-64"]) == 1
+    assert suite.main([str(tmp_path), "--only", "path", "decode-1", "decode-16", "decode-64"]) == 130
     shown = capsys.readouterr()
     assert "without result, or not complete: decode-16, decode-64" in shown.err
     assert "| path |" in (tmp_path / "results.md").read_text()

@@ -25,7 +25,7 @@ from headway.engine.messages import Command, Event, Failed, Loading, Ready, Step
 from headway.telemetry.logs import log_style
 
 INTERPRETER = sys.executable
-"""What runs the child."""
+"""What runs the child. Tests of roles put one in its place that has loaded torch already."""
 TERMINATE_SECONDS = 5.0
 """From SIGTERM to SIGKILL."""
 _STDERR = 2
